@@ -37,7 +37,7 @@ from seg.scores.evaluation import evaluate
 from seg.scores.evidence import Probe, plain_forward
 from seg.trained.adaptive_batch_norm import SHARES, best_share, re_estimated_on
 from seg.trained.run_network import open_run
-from seg.trained.start_from import normalisation
+from seg.trained.start_from import Start
 from seg.training.loop import train
 
 #: A pair's set, source domains, target domain.
@@ -198,9 +198,8 @@ def scores(config: TrainConfig) -> dict[str, Any]:
     trained = open_run(run, "last")
     device, config = torch.device("cpu"), trained.config
     assert config is not None
-    pair = open_pair(
-        config.source, config.target, trained.class_set, rgb=normalisation(config.model)
-    )
+    rgb = Start(config.model).pixels
+    pair = open_pair(config.source, config.target, trained.class_set, rgb=rgb)
     source_val = SegmentationDataset(
         Path(str(config.source.root)),
         "folders",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -13,6 +13,7 @@ from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives import objective_title
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
 from seg.data.layouts import AUTO, fitting_layouts, named_layout
@@ -31,11 +32,23 @@ BN_ALPHA_HELP = (
     "share of the new images' batch norm statistics, 1: theirs alone; default: of 0, 0.3, 0.5 and 1 that of the most "
     "stable predictions, or 0.1 where batches are adapted to one by one"
 )
+#: The running statistics of batch norm in a network whose training moves none.
+UNMOVED = "those it started with"
 PRECISIONS = ("float32", "bf16", "fp16")
 #: Most pixels of images that are not resized unasked: 256 × 192 on a CPU, 1024 × 512 on a GPU.
 MOST_PIXELS = {"cpu": 256 * 192, "cuda": 1024 * 512}
 #: A side after resizing is a multiple of it, as encoders halve images five times.
 _MULTIPLE = 32
+#: Settings that a score depends on, as they are.
+_IN_PROTOCOL = (
+    "method",
+    "batch_size",
+    "accumulate",
+    "precision",
+    "seed",
+    "deterministic",
+    "validation_part",
+)
 #: Parts of the names of albumentations' transforms that change an image's size.
 #: Crops are among them: a crop may set the size in place of a resize.
 _CHANGES_SIZE = ("Crop", "Resize", "RandomScale", "MaxSize", "Pad")
@@ -290,6 +303,66 @@ class TrainConfig(ObjectiveSettings):
             parts.append(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
         balanced = self.reduction == "balanced" and self.balance != 1.0
         return [*parts, self.reduction + (f" n^-{self.balance:g}" if balanced else "")]
+
+    def summary(self) -> dict[str, str]:
+        """Return method, data, network, batch norm and length of the training in words."""
+        domains = [self.target] if self.target.replaces_source() else [self.source, self.target]
+        batch_norm = str(self.model.batch_norm)
+        if self.batch_norm_after == "target":
+            batch_norm += ", for scores with a share of the statistics of target"
+        return {
+            "method": self.title,
+            "data": " -> ".join(data.root for data in domains if data.root) or "demo pair",
+            "network": self.model.described(),
+            "batch_norm": batch_norm,
+            "precision": self.precision,
+            "length": f"{self.max_steps} steps, seed {self.seed}",
+        }
+
+    def protocol(self) -> Document:
+        """Return the settings that a score depends on; None where they have no effect."""
+        model, source, target = self.model, self.source, self.target
+        document = {
+            "train_size": {"source": source.size, "target": target.size},
+            "source_style": source.described_style(),
+            "rare_class_temperature": source.rare_class_temperature,
+            "labelled_part": target.labelled_part or 0.0,
+            "labelled_use": target.labelled_use if target.labelled_part else None,
+            "upsampling": f"bilinear, align_corners={model.align_corners}",
+            "batch_norm": model.batch_norm,
+            "batch_norm_statistics": self._statistics(),
+            "bn_alpha": self.bn_alpha if self.batch_norm_after == "target" else None,
+            "initialisation": model.start_from or model.encoder_weights or "random",
+            "network": model.architecture(),
+            **{name: getattr(self, name) for name in _IN_PROTOCOL},
+            **self._objective_in_protocol(),
+            "options": given_options(self),
+            "method_options": {name: asdict(each) for name, each in self.method_options().items()},
+            "optimizer": asdict(self.optimizer),
+            "weights": asdict(self.weights),
+        }
+        if self.uses_demo():
+            document["demo"] = asdict(self.demo)
+        return document
+
+    def _objective_in_protocol(self) -> Document:
+        """Return the objective and how its pixels are averaged."""
+        if METHODS[self.method].loss is None:
+            return dict.fromkeys(("loss", "reduction", "balance"))
+        balanced = self.loss != "none" and self.reduction == "balanced"
+        balance = self.balance if balanced else None
+        return {"loss": self.loss, "reduction": self.reduction, "balance": balance}
+
+    def _statistics(self) -> str:
+        """Return the domains whose batches move the running statistics in training, in a few words."""
+        policy, moved_by = self.model.batch_norm, set[str]()
+        if policy not in ("frozen", "target"):
+            moved_by.update(self.target.labelled_domains())
+        if policy not in ("frozen", "source") and METHODS[self.method].uses_target:
+            moved_by.add("target")
+        if len(moved_by) == 2:
+            return "moved by both domains"
+        return f"moved by {moved_by.pop()} alone" if moved_by else UNMOVED
 
     def uses_demo(self) -> bool:
         """Return whether training reads the built-in pair.

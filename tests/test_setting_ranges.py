@@ -121,9 +121,11 @@ def test_an_entry_beyond_its_range_is_one_sentence(key, value):
 def test_a_protocol_names_no_objective_where_none_is_trained_with():
     config = TrainConfig(method="source", loss="dem", reduction="balanced")
     names = ("loss", "reduction", "balance")
-    said = protocol(config, Training(Path("run"), "last", 1), nn.Conv2d(3, 2, 1))
+    said = protocol(config.protocol(), Training(Path("run"), "last", 1), nn.Conv2d(3, 2, 1))
     assert [said[name] for name in names] == [None] * 3
-    said = protocol(TrainConfig(loss="dem"), Training(Path("run"), "last", 1), nn.Conv2d(3, 2, 1))
+    said = protocol(
+        TrainConfig(loss="dem").protocol(), Training(Path("run"), "last", 1), nn.Conv2d(3, 2, 1)
+    )
     assert said["loss"] == "dem"
 
 

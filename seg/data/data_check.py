@@ -98,7 +98,7 @@ def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int
     Labelled target images come once, with their labels.
     """
     labelled = [] if pair.target_labelled is None else pair.target_labelled.images
-    for title, dataset in pair.splits().items():
+    for title, dataset in pair.splits.items():
         indices = list(range(len(dataset)))
         if title == "target train" and labelled:
             title = "other target train"

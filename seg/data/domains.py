@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import cache_dir
 from seg.data.datasets import SegmentationDataset
 from seg.data.files import checked_size, left_out
-from seg.data.found_classes import found_classes
+from seg.data.found_classes import FoundClasses, found_classes
 from seg.data.labels import ClassSet, load_classes
 from seg.data.layouts import AUTO, found_layout
 from seg.data.layouts.folders import FOLDERS
@@ -28,39 +27,55 @@ from seg.data.street.world import WORLD_VERSION
 _DEMO, _BANDS = DemoConfig(), BandConfig()
 
 
+#: Data sets by their title.
+Splits = dict[str, SegmentationDataset]
+
+
 @dataclass(frozen=True)
 class DomainPair:
     """The data sets of a training."""
 
-    #: labelled source; None where labelled target images take its place
-    source_train: SegmentationDataset | None
-    target_train: SegmentationDataset  #: every training image of the target, without labels
-    target_val: SegmentationDataset  #: for scores, with labels where there are any
-    classes: ClassSet  #: the classes of all of them
-    #: training images of the target with labels that may be read; None for none
-    target_labelled: SegmentationDataset | None = None
-    pixels: PixelFormat = RGB  #: what the network sees of all images
+    #: ``target train``, every training image of the target, without labels; ``target val``, for scores, with labels
+    #: where there are any; ``source train``, but where labelled target images take its place; ``labelled target
+    #: train``, where labels of the target may be read
+    splits: Splits
     notes: tuple[str, ...] = ()  #: what was found where a setting was left open
     class_file: str = ""  #: the class file of classes that were found
+
+    @property
+    def target_train(self) -> SegmentationDataset:
+        """Training images of the target."""
+        return self.splits["target train"]
+
+    @property
+    def target_val(self) -> SegmentationDataset:
+        """Validation images of the target."""
+        return self.splits["target val"]
+
+    @property
+    def source_train(self) -> SegmentationDataset | None:
+        """Labelled images of the source."""
+        return self.splits.get("source train")
+
+    @property
+    def target_labelled(self) -> SegmentationDataset | None:
+        """Labelled training images of the target."""
+        return self.splits.get("labelled target train")
 
     @property
     def labelled(self) -> list[SegmentationDataset]:
         """Parts of the labelled stream, source, labelled target, or both in this order."""
         return [part for part in (self.source_train, self.target_labelled) if part is not None]
 
-    def splits(self) -> dict[str, SegmentationDataset]:
-        """Return the data sets by a title."""
-        splits = {
-            "source train": self.source_train,
-            "labelled target train": self.target_labelled,
-            "target train": self.target_train,
-            "target val": self.target_val,
-        }
-        return {title: dataset for title, dataset in splits.items() if dataset is not None}
+    @property
+    def classes(self) -> ClassSet:
+        """The classes of all data sets."""
+        return self.target_val.classes
 
-    def sizes(self) -> dict[str, int]:
-        """Return the numbers of their images, by their titles."""
-        return {title: len(dataset) for title, dataset in self.splits().items()}
+    @property
+    def pixels(self) -> PixelFormat:
+        """What the network sees of all images."""
+        return self.target_val.pixels
 
     def look_at_labels(self) -> list[str]:
         """Return warnings and notes about all labels.
@@ -69,7 +84,7 @@ class DomainPair:
             InputError: labels that give nothing to learn or to score.
         """
         about = list(self.notes)
-        for title, dataset in self.splits().items():
+        for title, dataset in self.splits.items():
             about += dataset.look_at_labels(title)
         return about
 
@@ -78,14 +93,14 @@ class DomainPair:
 
         The text is empty where there are none.
         """
-        return left_out(dataset.image_folder for dataset in self.splits().values())
+        return left_out(dataset.image_folder for dataset in self.splits.values())
 
     def layouts_found(self) -> str:
         """Return which layouts were found where none was named, and the flags that name others.
 
         The text is empty where all were named.
         """
-        sentences = dict.fromkeys(dataset.found_as for dataset in self.splits().values())
+        sentences = dict.fromkeys(dataset.found_as for dataset in self.splits.values())
         return "; ".join(filter(None, sentences))
 
 
@@ -115,24 +130,27 @@ def open_pair(
         )
     classes = classes_file if isinstance(classes_file, ClassSet) else load_classes(classes_file)
     opened = functools.partial(_splits, source, target, validation_part, demo)
-    pair = opened(classes)
+    splits, class_file = opened(classes), ""
+    notes: tuple[str, ...] = ()
     if classes_file is None:
-        pair = _with_found_classes(pair, opened, workers)
+        fitting, notes = _looked_for(splits.values(), workers)
+        if fitting is not None:
+            splits, class_file = opened(fitting.classes), fitting.file
     if pixels is None:
-        pixels = _pixels(pair, bands, measure, workers, rgb)
-    for dataset in pair.splits().values():
+        pixels = _pixels(splits, bands, measure, workers, rgb)
+    for dataset in splits.values():
         dataset.pixels = pixels
-    return dataclasses.replace(pair, pixels=pixels)
+    return DomainPair(splits, notes, class_file)
 
 
-def _with_found_classes(
-    pair: DomainPair, opened: Callable[[ClassSet], DomainPair], workers: int
-) -> DomainPair:
-    """Return the pair with the classes that its labels hold.
+def _looked_for(
+    datasets: Iterable[SegmentationDataset], workers: int
+) -> tuple[FoundClasses | None, tuple[str, ...]]:
+    """Return the classes that the labels hold, and notes on how labels are read.
 
     They are looked for where no data set has a numbering of its own.
     """
-    labelled = [each for each in pair.splits().values() if each.labelled]
+    labelled = [each for each in datasets if each.labelled]
     # numbers of five digits look like GTA5, which has the ids that are looked for
     unnumbered = [
         each
@@ -142,12 +160,11 @@ def _with_found_classes(
     if len(unnumbered) == len(labelled):
         fitting = found_classes(unnumbered, workers=workers)
         if fitting is not None:
-            pair = opened(fitting.classes)
-            return dataclasses.replace(pair, notes=(fitting.note,), class_file=fitting.file)
+            return fitting, (fitting.note,)
     if any(each.layout == FOLDERS for each in unnumbered):
         note = "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
-        return dataclasses.replace(pair, notes=(note,))
-    return pair
+        return None, (note,)
+    return None, ()
 
 
 def _splits(
@@ -156,28 +173,29 @@ def _splits(
     validation_part: Sequence[float],
     demo: DemoConfig,
     classes: ClassSet,
-) -> DomainPair:
+) -> Splits:
     """Open the data sets of a pair.
 
     Of the target's training labels only the labelled part's are opened.
     """
     train = functools.partial(_open, split="train", classes=classes, world=demo)
-    source_train = None if target.replaces_source() else train("source", source, labelled=True)
-    target_train = train("target", target, labelled=False)
+    splits = Splits()
+    if not target.replaces_source():
+        splits["source train"] = train("source", source, labelled=True)
+    unlabelled = train("target", target, labelled=False)
     target_val = open_validation(target, classes, validation_part, demo)
-    pair = DomainPair(source_train, target_train, target_val, classes)
-    if not target.labelled_part:
-        return pair
-    with passed_on("--target.labelled-part", InputError):
-        # the first part of a fixed shuffle, so that a small part lies in a larger
-        labelled = train("target", target, labelled=True, part=(0.0, target.labelled_part))
-        # a target without a validation split is scored on its training images
-        if both := {*labelled.images} & {*target_val.images}:
-            raise InputError(
-                f"{len(both)} of the {len(labelled)} images with labels would be scored as well, such as {min(both)}; "
-                f"--validation-part {target.labelled_part:g},1 scores the others"
-            )
-    return dataclasses.replace(pair, target_labelled=labelled)
+    if target.labelled_part:
+        with passed_on("--target.labelled-part", InputError):
+            # the first part of a fixed shuffle, so that a small part lies in a larger
+            labelled = train("target", target, labelled=True, part=(0.0, target.labelled_part))
+            # a target without a validation split is scored on its training images
+            if both := {*labelled.images} & {*target_val.images}:
+                raise InputError(
+                    f"{len(both)} of the {len(labelled)} images with labels would be scored as well, such as "
+                    f"{min(both)}; --validation-part {target.labelled_part:g},1 scores the others"
+                )
+        splits["labelled target train"] = labelled
+    return splits | {"target train": unlabelled, "target val": target_val}
 
 
 def open_validation(
@@ -229,20 +247,20 @@ def _open(
 
 
 def _pixels(
-    pair: DomainPair, bands: BandConfig, measure: bool, workers: int, rgb: PixelFormat
+    splits: Splits, bands: BandConfig, measure: bool, workers: int, rgb: PixelFormat
 ) -> PixelFormat:
     """Return the format of the first labelled image.
 
     The first images of the other splits must have it too.
     """
-    files = pair.labelled[0].images
+    files = next(iter(splits.values())).images
     first = first_header(files)
     if first is None:
         return rgb  # reading the images raises the error
     wanted = _seen_bands(first[1], bands, rgb)
     if not measure:
         return wanted
-    for dataset in pair.splits().values():
+    for dataset in splits.values():
         if (other := first_header(dataset.images)) is not None:
             refuse_other(*other, wanted)
     return wanted if wanted.is_rgb else measured_format(files, wanted, workers)

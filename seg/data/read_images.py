@@ -229,8 +229,8 @@ def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
         return image.read(wanted)
 
 
-def picture_pixels(picture: Image.Image, file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
-    """Return an 8-bit picture of any mode in the bands that a network takes, upright.
+def picture_pixels(picture: Image.Image, file: Path) -> ImagePixels:
+    """Return an 8-bit picture of any mode in RGB, upright.
 
     Raises:
         InputError: a picture of more bits.
@@ -238,8 +238,8 @@ def picture_pixels(picture: Image.Image, file: Path, wanted: PixelFormat = RGB) 
     if picture.format == "TIFF":
         picture.load()  # Pillow turns it, and then removes the orientation
     header = _header(picture)
-    refuse_other(file, header, wanted)
-    return _decoded(picture, header, wanted)
+    refuse_other(file, header, RGB)
+    return _decoded(picture, header, RGB)
 
 
 def _decoded(picture: Image.Image, header: Header, wanted: PixelFormat) -> ImagePixels:

@@ -108,7 +108,7 @@ def _target_of_run(
     config = replace(trained.config, target=scored)
     dataset = open_validation(scored, trained.class_set, config.validation_part, demo=config.demo)
     dataset.pixels = trained.description.pixels
-    how = protocol(config, trained.training, trained.network)
+    how = protocol(config.protocol(), trained.training, trained.network)
     if settings.tile is not None:
         how["tile"] = settings.tile
     notes = [*dataset.look_at_labels("target val"), dataset.found_as]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,20 +50,22 @@ class AdvEnt(MinEnt):
         self.optimizer = self.network.accelerator.prepare_optimizer(adam)
         self.modules["adversary"] = self.adversary
         self.optimizers["adversary_optimizer"] = self.optimizer
-        self._source = list[HeadLogits]()
-        self._target = list[HeadLogits]()
-        self._valid = list[tuple[Mask, Mask]]()
+        #: arguments of the discriminators' loss, of each micro-batch of the step
+        self._maps = list[dict[str, Any]]()
 
     def after_source(self, logits: HeadLogits) -> None:
         """Keep the source maps for the discriminators' step."""
-        self._source.append(logits)
+        self._maps.append({"source": logits})
 
     def target_loss(self, batch: MicroBatch) -> Loss:
         """The objective and the fooling loss, which share a forward."""
         logits = self.network(batch.target["image"], "target")
-        self._target.append({head: values.detach() for head, values in logits.items()})
         valid = batch.target.get("valid")
-        self._valid.append((batch.source.get("valid"), valid))
+        self._maps[-1] |= {
+            "target": {head: values.detach() for head, values in logits.items()},
+            "valid_source": batch.source.get("valid"),
+            "valid_target": valid,
+        }
         objective, values = self.objectives(logits, valid)
         with self.network.accelerator.autocast():
             fooling, losses = self.adversary.fooling_loss(logits, valid)
@@ -73,14 +76,12 @@ class AdvEnt(MinEnt):
         accelerator = self.network.accelerator
         self.optimizer.zero_grad()
         logged = []
-        for source, target, valid in zip(self._source, self._target, self._valid, strict=True):
+        for maps in self._maps:
             with accelerator.autocast():
-                loss, losses = self.adversary.discriminator_loss(source, target, *valid)
+                loss, losses = self.adversary.discriminator_loss(**maps)
             accelerator.backward(loss / len(batches))
             logged.append(losses)
-        self._source = []
-        self._target = []
-        self._valid = []
+        self._maps.clear()
         return update(self.adversary, self.optimizer, logged, batches, step)
 
 

@@ -17,8 +17,8 @@ from seg.models.network import HeadLogits, Predictor
 class Method:
     """Adaptation method that adds nothing, which is ``source``; the base class of the others.
 
-    :func:`seg.training.step.training_step` calls, for every micro-batch, :meth:`prepare`, the source loss,
-    :meth:`after_source` and :meth:`target_loss`; then the network makes its step, and :meth:`after_step` follows. A
+    :func:`seg.training.step.training_step` calls, for every micro-batch, the source loss, :meth:`after_source`
+    and :meth:`target_loss`; then the network makes its step, and :meth:`after_step` follows. A
     method adds its own
 
     - ``modules``, such as objectives with a table or discriminators, and ``optimizers``, in ``__post_init__``: by these
@@ -45,10 +45,6 @@ class Method:
         """The device of the network."""
         return torch.device(self.network.accelerator.device)
 
-    def prepare(self, batch: MicroBatch) -> MicroBatch:
-        """Return the micro-batch to train on, such as one with mixed images."""
-        return batch
-
     def after_source(self, logits: HeadLogits) -> None:
         """Take the detached source predictions, (B, C, H, W) per head; keeping them costs their memory."""
 
@@ -60,7 +56,7 @@ class Method:
         """Train discriminators, or move a teacher, after the network's step.
 
         Args:
-            batches: the step's micro-batches, before :meth:`prepare`.
+            batches: the step's micro-batches.
             step: counts from 1.
 
         Returns:

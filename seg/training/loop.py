@@ -22,18 +22,18 @@ from seg.training.step import training_step
 
 def train(config: TrainConfig) -> Path:
     """Run one training of checked settings and return its run folder."""
-    config, run, steps = set_up(config)
+    run = set_up(config)
     with _closed_at_the_end(run):
         if run.saved_step is None:
             run.save()  # a run can be resumed from its first step on
         run.score_if_due()
-        for micro_batches in steps:
+        for micro_batches in run.steps:
             run.report(training_step(run.state, micro_batches))
             run.stop_if_asked()
             run.score_if_due()
         result = run.final_scores()
         if run.folder is not None:
-            _finish(run, run.folder, result, config)
+            _finish(run, run.folder, result)
     leave_group()
     return run.path
 
@@ -53,7 +53,7 @@ def _closed_at_the_end(run: TrainingRun) -> Iterator[None]:
         run.close()
 
 
-def _finish(run: TrainingRun, folder: RunFolder, result: Document, config: TrainConfig) -> None:
+def _finish(run: TrainingRun, folder: RunFolder, result: Document) -> None:
     """Write ``eval.json``, with the protocol of the scores, and print tables and answer."""
     state = run.state
     pair = run.pair
@@ -63,7 +63,7 @@ def _finish(run: TrainingRun, folder: RunFolder, result: Document, config: Train
         "source": len(pair.source_train or ()),
         "target": len(pair.target_labelled or ()),
     }
-    how = protocol(config, training, state.model) | {"labelled_images": labelled}
+    how = protocol(run.settings, training, state.model) | {"labelled_images": labelled}
     more = {
         "source_label_share": state.source_shares(pair.classes.names),
         "checkpoint": "last",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import InitVar, dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from seg.data.files import flat_names
 from seg.data.pixel_format import resized_mask
 from seg.maps.entropy_maps import Prediction
 from seg.maps.run_pictures import map_pictures, save_panel
-from seg.methods.optimization import Means
+from seg.methods.optimization import Means, MicroBatches
 from seg.scores.checkpoints import CRITERION, CheckpointSelector
 from seg.scores.evaluation import OnSample, evaluate
 from seg.training.step import TrainState
@@ -35,10 +36,12 @@ class TrainingRun:
     log_every: int  #: steps between lines in the log
     eval_every: int  #: steps between scores and checkpoints
     maps: int  #: validation images whose entropy maps are shown
+    settings: Document  #: what scores depend on, see :meth:`seg.config.TrainConfig.protocol`
     state: TrainState  #: is moved on by :func:`seg.training.step.training_step`
     pair: DomainPair  #: its target validation images are scored
     path: Path  #: of the run folder
     folder: RunFolder | None  #: the open run folder; None in all processes but the main one
+    steps: Iterator[MicroBatches]  #: micro-batches of each remaining step
     saved: InitVar[Document | None]  #: the checkpoint that the run continues from
 
     def __post_init__(self, saved: Document | None) -> None:

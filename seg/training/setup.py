@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -28,13 +28,13 @@ from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
 from seg.config import TrainConfig, resolve
 from seg.data.domains import DomainPair, open_pair
-from seg.data.loader import batches, target_style
+from seg.data.loader import Batch, batches, target_style
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 from seg.data.samplers import Sampler, labelled_sampler
+from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.methods import METHODS
-from seg.methods.method import Method
 from seg.methods.minent import HeadObjectives
-from seg.methods.optimization import MicroBatch, MicroBatches, PolySchedule
+from seg.methods.optimization import MicroBatch, PolySchedule
 from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
@@ -43,7 +43,7 @@ from seg.scores.report_scores import report_info
 from seg.trained.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
 from seg.trained.description import CLASSES_FILE
 from seg.trained.run_network import build_network, classes_of_run
-from seg.trained.start_from import normalisation, start_from
+from seg.trained.start_from import Start
 from seg.training.run import TrainingRun
 from seg.training.step import TrainState
 from seg.training.summary import summary
@@ -54,33 +54,31 @@ _FILLED_IN = ("source", "target", "model", "optimizer", "weights", "batch_norm_a
 
 
 class Before(NamedTuple):
-    """The contents of a run to continue; of a new run only the file of classes is known."""
+    """The contents of a run to continue, without any for a new run."""
 
-    classes: str | None  #: file of the classes
     folder: Path | None = None  #: of the run
     pixels: PixelFormat | None = None  #: None where the images decide it
     state: Document | None = None  #: the checkpoint to continue from
 
 
-def set_up(config: TrainConfig) -> tuple[TrainConfig, TrainingRun, Iterator[MicroBatches]]:
-    """Build a training by its checked settings, and open its run folder.
-
-    Returns:
-        The settings with all defaults, the run, and the micro-batches of each remaining step.
-    """
+def set_up(config: TrainConfig) -> TrainingRun:
+    """Build a training by its checked settings, and open its run folder."""
     accelerator = _accelerator(config.device, config.precision)
     config, before = _settled(config, accelerator)
-    pair, sampler = _data(config, accelerator, before)
-    model = config.model
-    saved = before.state
-    num_classes = len(pair.classes)
+    start, saved = Start(config.model), before.state
+    opened = config.data() | {"pixels": before.pixels}
+    if before.pixels is None:
+        opened["rgb"] = start.pixels
+    pair, sampler = _data(opened, config.source, config.seed, config.workers, accelerator)
     # after the data: what is drawn and counted into a cache the first time must not move the weights
     seed_everything(config.seed)
-    network = build_network(model, num_classes, pair.pixels.bands, before.folder, saved is None)
-    if saved is None and model.start_from is not None:  # else the checkpoint brings the weights
-        for note in start_from(network, Path(model.start_from), pair.classes):
+    num_classes, bands = len(pair.classes), pair.pixels.bands
+    network = build_network(config.model, num_classes, bands, before.folder, saved is None)
+    if saved is None:  # else the checkpoint brings the weights
+        for note in start.put_into(network, pair.classes):
             accelerator.print(note)
     config = config.for_network(network)
+    stated = config.protocol()
     state = build_state(config, network, num_classes, accelerator, pair.pixels)
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
@@ -92,20 +90,35 @@ def set_up(config: TrainConfig) -> tuple[TrainConfig, TrainingRun, Iterator[Micr
         )
     if saved is not None:
         state.restore(saved)
-    path, folder = _opened(config, pair, accelerator, state.model, saved)
-    run = TrainingRun(
+    path, folder = _opened(asdict(config), config.title, pair, accelerator, saved)
+    if folder is not None:
+        about = summary(config.summary(), pair, path, state.model, accelerator)
+        print(*about, sep="\n", flush=True)
+    first, number = state.step, config.accumulate
+    read = partial(
+        batches,
+        batch_size=config.batch_size,
+        steps=range(first * number, config.max_steps * number),
+        workers=config.workers,
+        process=(accelerator.process_index, accelerator.num_processes),
+        pixels=pair.pixels,
+    )
+    target = config.target if METHODS[config.method].uses_target else None
+    micro_batches = _micro_batches(read, pair, sampler, config.source, target, config.seed)
+    steps = (list(islice(micro_batches, number)) for _ in range(first, config.max_steps))
+    return TrainingRun(
         config.max_steps,
         config.log_every,
         config.eval_every,
         config.maps,
+        stated,
         state,
         pair,
         path,
         folder,
+        steps,
         saved,
     )
-    steps = range(state.step, config.max_steps)
-    return config, run, _micro_batches(config, pair, sampler, accelerator, steps)
 
 
 def _settled(config: TrainConfig, accelerator: Accelerator) -> tuple[TrainConfig, Before]:
@@ -118,8 +131,9 @@ def _settled(config: TrainConfig, accelerator: Accelerator) -> tuple[TrainConfig
         saved = checkpoint_to_resume(path)
         was = from_dict(TrainConfig, read_config(path), str(path))
         config = replace(config, **{name: getattr(was, name) for name in _FILLED_IN})
+        config = replace(config, classes=classes_of_run(path, config.classes))
         pixels = read_format(path) if (path / CLASSES_FILE).is_file() else None
-        return config, Before(classes_of_run(path, config.classes), path, pixels, saved)
+        return config, Before(path, pixels, saved)
     config, lines = resolve(config, accelerator.device.type)
     for line in lines:
         accelerator.print(line)
@@ -127,23 +141,20 @@ def _settled(config: TrainConfig, accelerator: Accelerator) -> tuple[TrainConfig
     check_network(
         str(model.name), str(model.encoder), model.encoder_weights, model.start_from is None
     )
-    return config, Before(config.classes)
+    return config, Before()
 
 
 def _data(
-    config: TrainConfig, accelerator: Accelerator, before: Before
+    opened: Document, source: SourceConfig, seed: int, workers: int, accelerator: Accelerator
 ) -> tuple[DomainPair, Sampler]:
     """The images of both domains, and the order of the labelled ones."""
-    data = config.data() | {"classes_file": before.classes, "pixels": before.pixels}
-    source = config.source
-    workers = config.workers
     with accelerator.main_process_first():
-        pair = open_pair(**data, workers=workers, rgb=normalisation(config.model))
+        pair = open_pair(**opened, workers=workers)
         for line in pair.look_at_labels():
             accelerator.print(line)
         return pair, labelled_sampler(
             pair.labelled,
-            (config.seed, _SOURCE_STREAM),
+            (seed, _SOURCE_STREAM),
             source.rare_class_temperature,
             source.rare_class_pixels,
             workers,
@@ -182,11 +193,24 @@ def build_state(
     if config.compile:
         model.compile()
     predict = Predictor(model, accelerator, policy, settings.align_corners, pixels)
+    row = METHODS[config.method]
+    options = config.method_options()
+    if options:
+        options["weights"] = weights.on_target(row.weight, predict.heads)
+    make_objectives = partial(
+        HeadObjectives,
+        str(config.loss),
+        num_classes,
+        weights.on_target("target", predict.heads),
+        config.reduction,
+        config.objective_options(),
+    )
+    method = resolve_name(row.path)(predict, num_classes, make_objectives, **options)
     on_source = {"main": weights.seg_main, "aux": weights.seg_aux}
     return TrainState(
         predict,
         optimizer,
-        _method(config, predict, num_classes),
+        method,
         {head: on_source[head] for head in predict.heads},
         PolySchedule(int(rates.horizon or 0), rates.power),
         torch.zeros(num_classes, dtype=torch.int64, device=accelerator.device),
@@ -203,93 +227,59 @@ def _optimizer(model: nn.Module, rates: OptimizerConfig) -> torch.optim.Optimize
     return torch.optim.SGD(groups, lr, rates.momentum, weight_decay=rates.weight_decay)
 
 
-def _method(config: TrainConfig, predict: Predictor, num_classes: int) -> Method:
-    """The method of ``--method``, with the objectives of ``--loss``."""
-    row = METHODS[config.method]
-    weights = config.weights
-    options = config.method_options()
-    make_objectives = partial(
-        HeadObjectives,
-        str(config.loss),
-        num_classes,
-        weights.on_target("target", predict.heads),
-        config.reduction,
-        config.objective_options(),
-    )
-    if options:
-        options["weights"] = weights.on_target(row.weight, predict.heads)
-    method: Method = resolve_name(row.path)(predict, num_classes, make_objectives, **options)
-    return method
-
-
 def _opened(
-    config: TrainConfig,
+    settings: Document,
+    title: str,
     pair: DomainPair,
     accelerator: Accelerator,
-    model: nn.Module,
     saved: Document | None,
 ) -> tuple[Path, RunFolder | None]:
-    """Open the run folder in the main process, which prints the summary.
+    """Open the run folder in the main process.
 
     Returns:
         The folder's path, which every process gets from the main one, and the open folder or None.
     """
-    path = config.run_dir
+    path, method = settings["run_dir"], settings["method"]
     folder = None
     # a resumed run folder drops what came after the checkpoint, which every process has to have read
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        names = [config.method, str(config.loss), str(config.seed)]
+        names = [method, settings["loss"], str(settings["seed"])]
         path = path or str(new_run_dir("seg", *(name for name in names if name != "none")))
-        if config.resume:
+        if settings["resume"]:
             folder = RunFolder.resume(Path(path), None if saved is None else saved["step"])
         else:
-            has_objective = METHODS[config.method].loss is not None
+            info = report_info(len(pair.classes), title, METHODS[method].loss is not None)
             folder = RunFolder.create(
-                Path(path),
-                asdict(config),
-                config.seed,
-                str(accelerator.device),
-                report_info(len(pair.classes), config.title, has_objective),
+                Path(path), settings, settings["seed"], str(accelerator.device), info
             )
         if saved is None:
-            _describe(folder, config, pair)
-        print(*summary(config, pair, path, model, accelerator), sep="\n", flush=True)
+            _describe(folder, settings, pair)
     (path,) = broadcast_object_list([path])
     return Path(str(path)), folder
 
 
-def _describe(folder: RunFolder, config: TrainConfig, pair: DomainPair) -> None:
+def _describe(folder: RunFolder, settings: Document, pair: DomainPair) -> None:
     """Write what the network sees and predicts into the folder of a run without a checkpoint."""
-    if config.resume:
+    if settings["resume"]:
         print("the run has no checkpoint yet and begins again", flush=True)
     if pair.pixels != RGB:
         folder.write_json(PIXELS_FILE, pair.pixels.document())
     folder.write_json(CLASSES_FILE, pair.classes.document())
-    model = config.model
-    if model.name == "pretrained" and not (folder.path / NETWORK_FILE).is_file():
-        folder.write_json(NETWORK_FILE, network_document(Path(str(model.start_from))))
+    model = settings["model"]
+    if model["name"] == "pretrained" and not (folder.path / NETWORK_FILE).is_file():
+        folder.write_json(NETWORK_FILE, network_document(Path(model["start_from"])))
 
 
 def _micro_batches(
-    config: TrainConfig,
+    read: Callable[..., Iterator[Batch]],
     pair: DomainPair,
     sampler: Sampler,
-    accelerator: Accelerator,
-    steps: range,
-) -> Iterator[MicroBatches]:
-    """Return the micro-batches of each step; ``sampler`` draws the labelled images."""
-    source = config.source
-    number = config.accumulate
-    positions = range(steps.start * number, steps.stop * number)
-    read = partial(
-        batches,
-        batch_size=config.batch_size,
-        steps=positions,
-        workers=config.workers,
-        process=(accelerator.process_index, accelerator.num_processes),
-        pixels=pair.pixels,
-    )
+    source: SourceConfig,
+    target: TargetDataConfig | None,
+    seed: int,
+) -> Iterator[MicroBatch]:
+    """Return all micro-batches; ``sampler`` draws the labelled images, and without ``target`` there are no others."""
     style = None
     if source.style != "none":
         style = partial(
@@ -297,18 +287,17 @@ def _micro_batches(
         )
     labelled = read(
         ConcatDataset(pair.labelled),
-        seed=(config.seed, _SOURCE_STREAM),
+        seed=(seed, _SOURCE_STREAM),
         augmentation=source.augmentation,
         sampler=sampler,
         style=style,
         styled=len(pair.source_train or ()),
     )
-    unlabelled: Iterator[Any] = repeat({}, len(positions))
-    if METHODS[config.method].uses_target:
+    unlabelled: Iterator[Batch] = repeat({})
+    if target is not None:
         unlabelled = read(
             pair.target_train,
-            seed=(config.seed, _TARGET_STREAM),
-            augmentation=config.target.augmentation,
+            seed=(seed, _TARGET_STREAM),
+            augmentation=target.augmentation,
         )
-    micro_batches = map(MicroBatch, labelled, unlabelled)
-    return (list(islice(micro_batches, number)) for _ in steps)
+    return map(MicroBatch, labelled, unlabelled)

@@ -142,8 +142,7 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
     ``share`` of its gradient goes into the step.
     """
     accelerator = state.predict.accelerator
-    pixels = (on_device(domain, accelerator.device) for domain in batch)
-    batch = state.method.prepare(MicroBatch(*pixels))
+    batch = MicroBatch(*(on_device(domain, accelerator.device) for domain in batch))
     logits = state.predict(batch.source["image"], "source")
     label = batch.source["label"]
     (counts,) = summed_over_processes(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import torch
 from accelerate import Accelerator
 from torch import nn
 
 from dem_apps.test_time_methods.normalisation import batch_norms
-from seg.config import TrainConfig
 from seg.data.domains import DomainPair
 from seg.data.pixel_format import RGB
 from seg.data.read_images import first_header, left_out
@@ -15,25 +17,28 @@ from seg.trained.description import Description
 
 
 def summary(
-    config: TrainConfig, pair: DomainPair, path: str, model: nn.Module, accelerator: Accelerator
+    settings: Mapping[str, str],
+    pair: DomainPair,
+    path: Path,
+    model: nn.Module,
+    accelerator: Accelerator,
 ) -> list[str]:
-    """Return method, data, network, device and run folder, a line each."""
-    domains = [config.target] if config.target.replaces_source() else [config.source, config.target]
-    data = " -> ".join(domain.root for domain in domains if domain.root) or "demo pair"
-    images = ", ".join(f"{number} {title}" for title, number in pair.sizes().items())
+    """Return method, data, network, device and run folder, a line each.
+
+    ``settings`` are those of :meth:`seg.config.TrainConfig.summary`.
+    """
+    images = ", ".join(f"{len(dataset)} {title}" for title, dataset in pair.splits.items())
     labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
-    policy = str(config.model.batch_norm) if batch_norms(model) else "none"
-    if config.batch_norm_after == "target":
-        policy = f"{policy}, for scores with a share of the statistics of target"
+    batch_norm = settings["batch_norm"] if batch_norms(model) else "none"
     processes = accelerator.num_processes
     joined = f"{processes} processes, " if processes > 1 else ""
     return [
-        f"method   {config.title}",
-        f"data     {data}: {images}{labels}; {len(pair.classes)} classes{pair.left_out()}",
+        f"method   {settings['method']}",
+        f"data     {settings['data']}: {images}{labels}; {len(pair.classes)} classes{pair.left_out()}",
         *_about_pixels(pair),
-        f"network  {config.model.described()}, batch norm {policy}",
-        f"device   {accelerator.device}, {config.precision}, {joined}{torch.get_num_threads()} threads; "
-        f"{config.max_steps} steps, seed {config.seed}",
+        f"network  {settings['network']}, batch norm {batch_norm}",
+        f"device   {accelerator.device}, {settings['precision']}, {joined}{torch.get_num_threads()} threads; "
+        f"{settings['length']}",
         f"results  {path}",
     ]
 
@@ -46,7 +51,7 @@ def _about_pixels(pair: DomainPair) -> list[str]:
         lines.append(f"layout   {pair.layouts_found()}")
     if pixels != RGB:
         lines.append(f"pixels   {Description(pixels).numbers}")
-    for images in {dataset.root: dataset.images for dataset in pair.splits().values()}.values():
+    for images in {dataset.root: dataset.images for dataset in pair.splits.values()}.values():
         header = first_header(images)
         note = None if header is None else left_out(*header, pixels)
         if note is not None:

@@ -13,9 +13,10 @@ from dem_apps.runtime.checkpoint import save_checkpoint
 from seg import build_model
 from seg.convert import main as convert
 from seg.data.pixel_format import RGB
+from seg.models.settings import ModelConfig
 from seg.trained.advent_weights import from_advent
 from seg.trained.run_network import open_run
-from seg.trained.start_from import start_from
+from seg.trained.start_from import Start
 
 C = 19
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
@@ -168,7 +169,7 @@ def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed
     torch.manual_seed(3)
     model = build_model("deeplabv2-advent", num_classes=C)
     drawn = {name: value.clone() for name, value in model.state_dict().items()}
-    start_from(model, run)
+    Start(ModelConfig(start_from=str(run))).put_into(model)
     for name, value in model.state_dict().items():
         expected = (
             state[name.removeprefix("encoder.")] if name.startswith("encoder.") else drawn[name]

@@ -17,11 +17,12 @@ from seg.export import ExportConfig, export
 from seg.export_model import ExportModelConfig, export_model
 from seg.inference import export_images
 from seg.methods.self_training import pseudo_labels
+from seg.models.settings import ModelConfig
 from seg.scores.segmentation_scores import LabelFreeScores, SegmentationScores
 from seg.train import train
 from seg.trained.description import Description
 from seg.trained.run_network import open_run
-from seg.trained.start_from import start_from
+from seg.trained.start_from import Start
 
 NETWORKS = """
 from torch import nn
@@ -315,7 +316,8 @@ def test_weights_of_rgb_start_a_network_of_bands(tmp_path):
     rgb = build_model("unet", encoder="resnet18", num_classes=3).eval()
     torch.save(rgb.state_dict(), tmp_path / "rgb.pth")
     six = build_model("unet", encoder="resnet18", num_classes=3, bands=6).eval()
-    (note,) = start_from(six, tmp_path / "rgb.pth")
+    start = Start(ModelConfig(start_from=str(tmp_path / "rgb.pth")))
+    (note,) = start.put_into(six)
     assert "sees 3 bands; its weights are repeated over 6" in note
     image = torch.randn(1, 3, 64, 64)
     with torch.no_grad():  # the same picture twice

@@ -59,7 +59,9 @@ def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(argument
     state = fresh(dataclasses.replace(config, model=MODEL))
     assert state.relative is relative
     assert (
-        protocol(config, Training(Path("run"), "last", 1), state.model)["weights"]["relative"]
+        protocol(config.protocol(), Training(Path("run"), "last", 1), state.model)["weights"][
+            "relative"
+        ]
         is relative
     )
 

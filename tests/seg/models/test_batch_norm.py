@@ -19,7 +19,7 @@ from dem_apps.runtime.run_reader import read_metrics
 from seg.config import TrainConfig
 from seg.data.domains import open_pair
 from seg.data.settings import TargetDataConfig
-from seg.inference.protocol import batch_norm_statistics
+from seg.inference.protocol import protocol
 from seg.models.batch_norm import BATCH_NORM_POLICIES, feed_batch_norm, set_up_batch_norm
 from seg.models.settings import ModelConfig
 from seg.train import train
@@ -92,10 +92,8 @@ def test_whose_statistics_a_network_has_is_said(
     config = TrainConfig(
         method=method, model=settings, target=TargetDataConfig(labelled_part=labelled_part)
     )
-    assert (
-        batch_norm_statistics(config, Training(Path("run"), "last", 9, re_estimated_on), model)
-        == whose
-    )
+    said = protocol(config.protocol(), Training(Path("run"), "last", 9, re_estimated_on), model)
+    assert said["batch_norm_statistics"] == whose
 
 
 def test_the_default_moves_by_the_domain_that_is_scored(model):

@@ -22,9 +22,13 @@ from seg.data.pixel_format import RGB
 from seg.models.networks import NETWORK_FILE, build_model
 from seg.models.settings import ModelConfig
 from seg.trained.run_network import build_network, open_run
-from seg.trained.start_from import normalisation, start_from
+from seg.trained.start_from import Start
 
 HEAD = "segmentation_head.0"
+
+
+def start_from(network, source, classes=None):
+    return Start(ModelConfig(start_from=str(source))).put_into(network, classes)
 
 
 @pytest.fixture
@@ -150,12 +154,8 @@ def test_what_does_not_fit_is_a_sentence(model, message, theirs, tmp_path, setti
 def test_images_are_normalised_as_the_weights_saw_them(model, mean, theirs):
     document = {"image_mean": [0.25] * 3, "image_std": [0.5] * 3}
     (theirs / "preprocessor_config.json").write_text(json.dumps(document))
-    assert (
-        normalisation(
-            ModelConfig(**model, start_from=str(theirs) if "name" in model else None)
-        ).mean[0]
-        == mean
-    )
+    settings = ModelConfig(**model, start_from=str(theirs) if "name" in model else None)
+    assert Start(settings).pixels.mean[0] == mean
     (theirs / "preprocessor_config.json").write_text(
         json.dumps(document | {"do_flip_channel_order": True})
     )
@@ -174,8 +174,9 @@ def test_an_adapted_run_says_how_it_saw_images(tmp_path):
         adapted = tmp_path / order
         adapted.mkdir()
         trained.write(adapted, trained.description.told([0.25] * 3, [0.5] * 3, order, 1))
-        assert normalisation(dataclasses.replace(settings, start_from=str(adapted))).mean[0] == mean
-        notes = start_from(trained.network, adapted)
+        start = Start(dataclasses.replace(settings, start_from=str(adapted)))
+        assert start.pixels.mean[0] == mean
+        notes = start.put_into(trained.network)
         assert len([each for each in notes if "saw images as BGR" in each]) == (order == "bgr")
 
 
