@@ -22,7 +22,6 @@ import numpy as np
 import photograph_networks as ours
 import public_networks
 import torch
-from adapt_harm import CHANGES, FAMILIES, PUBLIC, SEQUENCES, SETS, STEPS, parts
 from csv_rows import parser_of
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -32,10 +31,62 @@ from seg.scores.evidence import Probe, Views, plain_forward
 from seg.scores.segmentation_scores import confusion
 from seg.trained.adaptive_batch_norm import SHARES, TargetStatistics
 
-#: Our networks, trained for this bed: number → family and set, each combination once.
+LITE0, LITE1 = "tu-tf_efficientnet_lite0", "tu-tf_efficientnet_lite1"
+#: The families of our networks: head and encoder.
+FAMILIES = [
+    ("FPN", LITE1),
+    ("Unet", LITE1),
+    ("DeepLabV3Plus", LITE0),
+    ("Linknet", LITE0),
+    ("PAN", LITE1),
+    ("MAnet", LITE0),
+    ("UnetPlusPlus", LITE0),
+    ("PSPNet", LITE1),
+]
+#: Set, source, unseen domains, classes, and width and height of what networks see.
+SETS = [
+    ("camvid", "Seq05VD", ("0016E5", "0001TP"), 11, (256, 192)),
+    ("cracks", "asphalt", ("drone", "concrete"), 2, (256, 192)),
+    ("discs", "refuge", ("drishti",), 3, (192, 192)),
+    ("camvid", "0016E5", ("0006R0", "0001TP"), 11, (256, 192)),
+    ("vessels", "drive", ("chase",), 2, (224, 224)),
+    ("cracks", "drone", ("asphalt", "concrete"), 2, (256, 192)),
+    ("field", "robot", (), 3, (256, 192)),
+    ("discs", "drishti", ("refuge",), 3, (192, 192)),
+    ("camvid", "0006R0", ("Seq05VD", "0001TP"), 11, (256, 192)),
+    ("vessels", "chase", ("drive",), 2, (224, 224)),
+]
+#: Our networks, trained for this bed: number → family and set, each another combination.
 OURS = {
     f"net{number}": (FAMILIES[number % 8], SETS[number % 10], number) for number in range(40, 80)
 }
+#: Published networks of CamVid's classes.
+PUBLIC = (
+    "dicenet_05",
+    "dicenet_10",
+    "dicenet_15",
+    "espnetv2_05_small",
+    "espnetv2_10_small",
+    "espnetv2_20_small",
+)
+SEQUENCES = ("0001TP", "0006R0", "0016E5", "Seq05VD")
+#: Changes of images that are made: of other kinds than in ``photograph_networks.SHIFTS``, and of those between levels.
+CHANGES: dict[str, A.BasicTransform] = {
+    "jpeg": A.ImageCompression(quality_range=(8, 8), p=1),
+    "motion": A.MotionBlur(blur_limit=(13, 13), p=1),
+    "gamma 40": A.RandomGamma((40, 40), p=1),
+    "gamma 220": A.RandomGamma((220, 220), p=1),
+    "grey": A.ToGray(p=1),
+    "coarse": A.Downscale(scale_range=(0.3, 0.3), p=1),
+    "hue": A.HueSaturationValue((20, 20), (0, 0), (0, 0), p=1),
+    "pale": A.HueSaturationValue((0, 0), (-90, -90), (30, 30), p=1),
+    "fog 3.5": ours.SHIFTS["fog"](3.5),
+    "dark 2.5": ours.SHIFTS["dark"](2.5),
+    "noise 1.5": ours.SHIFTS["noise"](1.5),
+    "contrast 3.5": ours.SHIFTS["contrast"](3.5),
+}
+#: Steps of training, and the part of a source's images that a network is trained on.
+STEPS, TRAINED = 150, 0.5
 NETWORKS = [*OURS, *PUBLIC]
 #: Images of a folder, those in a batch of the probe, and the multiple of the sides that networks take.
 IMAGES, BATCH, MULTIPLE = 24, 4, 32
@@ -56,13 +107,20 @@ class Pair(NamedTuple):
     """A recorded pair of a network and a folder."""
 
     views: list[Views]  #: of each share, without logits
-    tables: NDArray[
-        np.int64
-    ]  #: (S + 2, N, C, C) by label and prediction, of the shares and :data:`AVERAGES`
+    #: (S + 2, N, C, C) by label and prediction, of the shares and :data:`AVERAGES`
+    tables: NDArray[np.int64]
     family: str
     network: str
     folder: str
     shifted: bool
+
+
+def parts(root: Path, domain: str, number: int) -> tuple[list[Path], list[Path]]:
+    """The half of a domain's images that a network is trained on, and the rest; where it begins differs by network."""
+    files = sorted((root / domain / "images").iterdir())
+    begin = number * len(files) // 7 % len(files)
+    files = files[begin:] + files[:begin]
+    return files[: round(TRAINED * len(files))], files[round(TRAINED * len(files)) :]
 
 
 def folders_of(name: str, root: Path) -> Iterator[Folder]:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import photograph_networks as ours
-from adapt_bed import PUBLIC, Pair, read_pair
-from csv_rows import RESULTS, CsvRows, Row, parser_of
+from adapt_bed import CHANGES, PUBLIC, Pair, read_pair
+from csv_rows import RESULTS, CsvRows, Row, half, parser_of
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -25,6 +25,10 @@ from seg.scores.evidence import Evidence
 from seg.trained.adaptive_batch_norm import SHARES, best_share
 
 Tables = NDArray[np.int64]
+#: The rule of seg.adapt.
+STANDS = "today"
+#: Pairs of README's table.
+GROUPS = ("published, other streets", "ours, other cameras", "ours, made shifts", "no shift")
 #: Labelled images of a draw, and draws.
 LABELLED, DRAWS = (0, 4, 8), 20
 #: Networks of at most so many classes have few; a change below −HARM is harm.
@@ -228,6 +232,40 @@ def rules_table(rows: Mapping[str, Sequence[Row]]) -> str:
     return markdown(["pairs", "rule", *HEADS], lines)
 
 
+def groups_table(rows: Mapping[str, Sequence[Row]]) -> str:
+    """README's: mIoU as it is, and the changes by the rule that stands and by AdaBN, with CIs over networks (worst)."""
+    lines = []
+    for title in GROUPS:
+        pairs = [row for row in rows[STANDS] if group_of(row) == title]
+        cells = [f"{fmean(float(row['before']) for row in pairs):.1f}"]
+        for rule in (STANDS, "always 1"):
+            by_network: dict[str, list[float]] = {}
+            for row in rows[rule]:
+                if group_of(row) == title:
+                    by_network.setdefault(str(row["network"]), []).append(change(row))
+            mean = half([fmean(each) for each in by_network.values()])
+            cells.append(f"{mean} ({min(map(min, by_network.values())):+.1f})")
+        lines.append([title, *cells])
+    return markdown(["networks", "as it is", "adapted", "AdaBN"], lines)
+
+
+def group_of(row: Row) -> str:
+    """Which of :data:`GROUPS` a row counts for."""
+    if str(row["network"]) in PUBLIC:
+        return GROUPS[0]
+    if str(row["shifted"]) != "True":
+        return GROUPS[3]
+    return GROUPS[2 if row["folder"] in CHANGES else 1]
+
+
+def record(rows: Sequence[Row]) -> tuple[int, int, int]:
+    """Accepted pairs, the harmed among them, and how many times as much is gained as lost in sum."""
+    accepted = [change(row) for row in rows if accepts(row) and confirms(row)]
+    harmed = sum(each < -HARM for each in accepted)
+    gained, lost = (sum(max(sign * each, 0) for each in accepted) for sign in (1, -1))
+    return len(accepted), harmed, round(gained / lost)
+
+
 def labels_table(rows: Mapping[str, Sequence[Row]]) -> str:
     """The same of 0, 4 and 8 labelled images, all pairs, draw 0; and the rate of harm and what is kept in all draws."""
     lines = []
@@ -240,6 +278,14 @@ def labels_table(rows: Mapping[str, Sequence[Row]]) -> str:
         every = [f"{100 * harmed / accepted:.1f}", f"{100 * gained / best:.0f}"]
         lines.append([f"{count}", *cells(own), *every])
     return markdown(["labels", *HEADS, "all draws %", "kept %"], lines)
+
+
+def by_rule(file: Path) -> dict[str, list[Row]]:
+    """The rows of a file by their rule."""
+    found: dict[str, list[Row]] = {}
+    for row in CsvRows(file, KEYS).rows.values():
+        found.setdefault(str(row["rule"]), []).append(row)
+    return found
 
 
 def main() -> None:
@@ -261,10 +307,9 @@ def main() -> None:
             }
             for row in replayed(pair):
                 rows.add({**facts, **row})
-    found: dict[str, list[Row]] = {}
-    for row in CsvRows(options.out, KEYS).rows.values():
-        found.setdefault(str(row["rule"]), []).append(row)
-    print(rules_table(found), labels_table(found), sep="\n")
+    found = by_rule(options.out)
+    print(rules_table(found), labels_table(found), groups_table(found), sep="\n")
+    print(record(found[STANDS]))
 
 
 if __name__ == "__main__":

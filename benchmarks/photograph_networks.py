@@ -1,7 +1,7 @@
 """Networks of our own on the folders of ``benchmarks/photographs.py``, what they are scored by, and changes of images.
 
 segmentation-models-pytorch's heads on encoders with ImageNet weights, trained for minutes by ``adapt_step.py``
-and ``adapt_harm.py``, whose tables are in docs/adaptation.md.
+and ``adapt_bed.py``, whose tables are in docs/adaptation.md.
 """
 
 from collections.abc import Callable, Sequence
