@@ -147,7 +147,6 @@ class Adaptation:
             choice = choose_share(halves)
             monitor.share = choice.share
             monitor.share_by_halves = choice.by_halves
-            monitor.verdict_by_halves = choice.verdicts
             views = by_share[SHARES.index(monitor.share)]
         put_values(network, statistics.network(monitor.share).state_dict())
         return views

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import adapt_cost
 import adapt_harm
+import adapt_rules
 import adapt_step
 import cifar_labels
 import claims
@@ -38,7 +39,8 @@ def keyed(name, keys):
 
 TRAINING = keyed("photograph_training", photograph_training.KEYS)
 WEIGHTS = minent_weights.Rows(RESULTS / "minent_weights.csv")
-HARM, LATER = (keyed(name, adapt_harm.KEYS) for name in ("adapt_harm", "adapt_harm_later"))
+HARM = keyed("adapt_harm", adapt_harm.KEYS)
+RULES = adapt_rules.by_rule(RESULTS / "adapt_rules.csv")
 STEP, BALANCED = (keyed(name, adapt_step.KEYS) for name in ("adapt_step", "adapt_step_balanced"))
 LABELS = keyed("cifar_labels", cifar_labels.KEYS)
 ONE_PHOTOGRAPH = keyed("tpt_photographs", imagenet_corruptions.KEYS)
@@ -75,14 +77,15 @@ class Compared(NamedTuple):
 DEMO = "docs/segmentation.md"
 TABLES = [
     Compared(DEMO, partial(result_tables.grid_table, "seg_demo", "source only")),
-    Compared(README, partial(adapt_harm.groups_table, HARM)),
+    Compared(README, partial(adapt_rules.groups_table, RULES)),
     Compared(README, partial(photograph_training.gains_table, TRAINING)),
     Compared(README, result_tables.goal_table),
     Compared(ADAPTATION, partial(photograph_training.table, TRAINING)),
     Compared(ADAPTATION, partial(photograph_training.default_table, TRAINING)),
     Compared(ADAPTATION, partial(photograph_training.other_pairs_table, TRAINING)),
     Compared(ADAPTATION, partial(adapt_harm.table, HARM)),
-    Compared(ADAPTATION, partial(adapt_harm.accepted_table, HARM, LATER)),
+    Compared(ADAPTATION, partial(adapt_rules.rules_table, RULES), ("pairs", "rule")),
+    Compared(ADAPTATION, partial(adapt_rules.labels_table, RULES)),
     Compared(ADAPTATION, partial(adapt_step.table, STEP)),
     Compared(ADAPTATION, partial(adapt_step.balanced_table, BALANCED)),
     Compared(
@@ -169,8 +172,4 @@ def test_every_table_has_its_raw_rows(page):
 
 
 def test_what_seg_adapt_says_of_other_adaptations_is_of_the_raw_rows():
-    taken = [row for found in (HARM, LATER) for row in adapt_harm.taken(adapt_harm.rows_of(found))]
-    changes = [adapt_harm.change(each) for each in taken]
-    gained, lost = (sum(max(0.0, sign * change) for change in changes) for sign in (1, -1))
-    harmed = sum(change < -adapt_harm.HARM for change in changes)
-    assert (len(taken), harmed, round(gained / lost)) == RECORD
+    assert adapt_rules.record(RULES[adapt_rules.STANDS]) == RECORD
