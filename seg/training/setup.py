@@ -90,6 +90,7 @@ def set_up(config: TrainConfig) -> TrainingRun:
         )
     if saved is not None:
         state.restore(saved)
+        accelerator.print(f"resumed  at step {state.step} of {config.max_steps}")
     path, folder = _opened(asdict(config), config.title, pair, accelerator, saved)
     if folder is not None:
         about = summary(config.summary(), pair, path, state.model, accelerator)

@@ -133,7 +133,9 @@ def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
 def test_a_finished_run_resumes_to_its_own_scores(finished, run_here):
     run, _ = finished
     before = metrics(run), (run / "eval.json").read_text()
-    run_here(seg.train.main, "--resume", run)
+    said = run_here(seg.train.main, "--resume", run).out
+    last = read_run(run).config["max_steps"]
+    assert f"resumed  at step {last} of {last}" in said
     assert (metrics(run), (run / "eval.json").read_text()) == before
     longer = run_here(seg.train.main, "--resume", run, "--max-steps", "12", status=2).err
     assert f"; a new run goes on from its weights by --model.start-from {run}" in longer
