@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seg.scores.evidence import Probe, Views, plain_forward
-from seg.scores.segmentation_scores import confusion
 from seg.trained.adaptive_batch_norm import SHARES, TargetStatistics
 
 LITE0, LITE1 = "tu-tf_efficientnet_lite0", "tu-tf_efficientnet_lite1"
@@ -150,17 +149,25 @@ def _halves(name: str, files: Sequence[Path], shifted: bool = True) -> list[Fold
     return [Folder(f"{name} {half + 1}", files[half::2], shifted) for half in range(2)]
 
 
-def opened(
-    name: str, photographs: Path, networks: Path
-) -> tuple[nn.Module, tuple[int, int], Tensor]:
-    """A network, trained where it is one of ours and not there yet; width and height, and moments of its images."""
+def size_of(name: str) -> tuple[int, int]:
+    """Width and height of what a network sees."""
+    return (256, 192) if name in PUBLIC else OURS[name][1][4]
+
+
+def opened(name: str, photographs: Path, networks: Path) -> tuple[nn.Module, Tensor]:
+    """A network, trained where it is one of ours and not there yet, and moments of its images."""
     if name in PUBLIC:
-        network = getattr(public_networks, name)()[0].eval()
-        return network, (256, 192), public_networks.IMAGENET
+        return getattr(public_networks, name)()[0].eval(), public_networks.IMAGENET
     (head, encoder), (group, source, _, classes, size), number = OURS[name]
     files = parts(photographs / group, source, number)[0]
     network = ours.kept(networks / name, head, classes, files, size, STEPS, 100 + number, encoder)
-    return network, size, ours.MOMENTS
+    return network, ours.MOMENTS
+
+
+def pictures(folder: Folder, size: tuple[int, int]) -> tuple[ours.Pixels, ours.Pixels]:
+    """The images (h, w, 3) of a folder and their labels (h, w), both at a size."""
+    images, labels = ours.pictures(folder.files, IMAGES, folder.change, size)
+    return images, [cv2.resize(each, size, interpolation=cv2.INTER_NEAREST) for each in labels]
 
 
 def probe_order(images: int) -> list[int]:
@@ -204,19 +211,10 @@ def recorded(
     return {
         "sums": np.stack([each.sums for each in views]).astype(np.float32),
         "agreements": np.stack([each.agreements for each in views]).astype(np.int32),
-        "tables": np.stack([_tables(arm.argmax(1), labels, number) for arm in arms]).astype(
-            np.int32
-        ),
+        "tables": np.stack(
+            [ours.confusions([*arm.argmax(1)], labels, number) for arm in arms]
+        ).astype(np.int32),
     }
-
-
-def _tables(found: Tensor, labels: Sequence[NDArray[np.uint8]], number: int) -> NDArray[np.int64]:
-    """(N, C, C) of predicted classes (N, H, W)."""
-    tables = []
-    for own, label in zip(found, labels, strict=True):
-        known = torch.from_numpy(label < number)
-        tables.append(confusion(torch.from_numpy(label).long()[known], own[known], number).numpy())
-    return np.stack(tables)
 
 
 def read_pair(file: Path) -> Pair:
@@ -238,7 +236,8 @@ def main() -> None:
     bed = options.work / "bed"
     bed.mkdir(parents=True, exist_ok=True)
     for name in options.only:
-        network, size, moments = opened(name, options.photographs, options.work / "networks")
+        network, moments = opened(name, options.photographs, options.work / "networks")
+        size = size_of(name)
         family = (
             " ".join((OURS[name][0][0], OURS[name][0][1][-5:]))
             if name in OURS
@@ -248,12 +247,10 @@ def main() -> None:
             file = bed / f"{name} {folder.name}.npz"
             if file.exists():
                 continue
-            images, labels = ours.pictures(folder.files, IMAGES, folder.change, size)
+            images, there = pictures(folder, size)
             order = probe_order(len(images))
             seen = ours.normalised([images[place] for place in order], moments).contiguous()
-            there = [
-                cv2.resize(labels[place], size, interpolation=cv2.INTER_NEAREST) for place in order
-            ]
+            labels = [there[place] for place in order]
             facts = {
                 "family": family,
                 "network": name,
@@ -261,7 +258,7 @@ def main() -> None:
                 "shifted": folder.shifted,
             }
             part = file.with_suffix(".part.npz")
-            np.savez_compressed(part, **facts, **recorded(network, seen, there))
+            np.savez_compressed(part, **facts, **recorded(network, seen, labels))
             part.rename(file)
             print(file.stem, flush=True)
 

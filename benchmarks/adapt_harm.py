@@ -8,7 +8,8 @@ Prints the table of the rows in ``docs/results/adapt_harm.csv``, which this scri
 """
 
 import numpy as np
-from csv_rows import RESULTS, CsvRows, Row
+from adapt_rules import HARM, change
+from csv_rows import RESULTS, CsvRows
 
 from dem_apps.report.tables import markdown
 from seg.trained.adaptive_batch_norm import SHARES
@@ -29,12 +30,7 @@ SHOWN = {
     "information score": "stability² × information",
     "InTEnt": "InTEnt",
 }
-TODAY, HARM = "seg.adapt, today", 0.5
-
-
-def change(row: Row) -> float:
-    """Of mIoU."""
-    return float(row["after"]) - float(row["before"])
+TODAY = "seg.adapt, today"
 
 
 def table(rows: CsvRows) -> str:

@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 import photograph_networks as ours
 import torch
-from adapt_bed import IMAGES, NETWORKS, OURS, Folder, folders_of, opened, probe_order, read_pair
+from adapt_bed import NETWORKS, OURS, Folder, folders_of, pictures, probe_order, read_pair, size_of
 from adapt_rules import LABELLED, Looks, with_labels
 from csv_rows import RESULTS, CsvRows, interval, parser_of
 
@@ -31,13 +31,11 @@ CHANGES = ("before", "share alone", "after")
 EVERY = 8
 
 
-def adapted(name: str, folder: Folder, photographs: Path, work: Path) -> dict[str, Any]:
+def adapted(name: str, folder: Folder, work: Path) -> dict[str, Any]:
     """The row of a pair."""
-    _, size, _ = opened(name, photographs, work / "networks")
     pair = read_pair(work / "bed" / f"{name} {folder.name}.npz")
     number = pair.tables.shape[-1]
-    images, labels = ours.pictures(folder.files, IMAGES, folder.change, size)
-    labels = [cv2.resize(label, size, interpolation=cv2.INTER_NEAREST) for label in labels]
+    images, labels = pictures(folder, size_of(name))
     drawn = np.random.default_rng(0).permutation(len(images))
     chosen, others = drawn[: max(LABELLED)], drawn[max(LABELLED) :]
     replayed = with_labels(Looks(pair), chosen)
@@ -107,7 +105,7 @@ def main() -> None:
     for name, folder in itertools.islice(every, 0, None, EVERY):
         keys = {"network": name, "folder": folder.name}
         if rows.get(keys) is None:
-            row = adapted(name, folder, options.photographs, options.work)
+            row = adapted(name, folder, options.work)
             print(rows.add({**keys, **row}), flush=True)
     print(summary(rows))
 

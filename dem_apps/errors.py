@@ -11,7 +11,6 @@ import math
 import re
 import reprlib
 import sys
-import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -83,7 +82,10 @@ def printable_lines(text: str) -> str:
 def first_words(error: BaseException) -> str:
     """A library's message on one short line; the error's class where there is none."""
     text = str(getattr(error, "strerror", None) or error) or type(error).__name__
-    return textwrap.shorten(text, 300, placeholder="…")
+    line = " ".join(text.split())
+    return (
+        line if len(line) <= 300 else line[:300] + "…"
+    )  # textwrap.shorten would drop a long path whole
 
 
 @contextmanager
