@@ -59,8 +59,8 @@ class PredictedImage(Prediction):
     >>> logits[:, 1, :1] = 9.0
     >>> image, found = np.zeros((4, 6, 3), np.uint8), Prediction.of(logits[0])
     >>> more = {"logits": logits, "class_set": named_classes(["sky", "road"]), "align_corners": False}
-    >>> PredictedImage(found.classes, found.entropy, image=image, **more).probabilities.shape
-    (2, 4, 6)
+    >>> PredictedImage(found.classes, found.entropy, image=image, **more).shares
+    {'sky': 0.75, 'road': 0.25}
     """
 
     image: Picture  #: (H, W, 3) uint8 RGB; of other bands what is shown of them
@@ -78,6 +78,13 @@ class PredictedImage(Prediction):
         """(C, H, W) float32 softmax; made when it is asked for."""
         logits = upsampled(self.logits, self.classes.shape, self.align_corners)
         return np.asarray(logits.softmax(1)[0])
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the pixels with data that each predicted class has, by name, the largest first."""
+        pixels, _ = self.sums(len(self.names))
+        by_size = sorted(zip(self.names, pixels, strict=True), key=lambda pair: -pair[1])
+        return {name: float(count / pixels.sum()) for name, count in by_size if count}
 
     def panel(self) -> Image.Image:
         """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""

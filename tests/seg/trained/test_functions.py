@@ -230,6 +230,9 @@ def test_a_prediction_holds_together(run, predictor):
     np.testing.assert_allclose(p.sum(0), 1, atol=1e-5)
     np.testing.assert_allclose(-(p * np.log(p)).sum(0) / np.log(19), prediction.entropy, atol=1e-4)
     assert (p.argmax(0) == prediction.classes).mean() > 0.999
+    name, largest = next(iter(prediction.shares.items()))
+    assert largest == np.mean(prediction.classes == prediction.names.index(name))
+    assert sum(prediction.shares.values()) == pytest.approx(1)
     exported = predictor.maps(ImagePixels(IMAGE))  # what seg.export writes
     # bands round otherwise than the whole
     assert (prediction.classes == exported.classes).mean() > 0.999
