@@ -118,13 +118,19 @@ def _always(share: float) -> Callable[[Looks], Outcome]:
     return lambda looks: Outcome(share, True, looks.pair.tables[SHARES.index(share)])
 
 
-#: Those that are registered, then two that look at nothing.
+def _no_vote(looks: Looks) -> Outcome:
+    share = choose_share(looks.halves).share
+    return Outcome(share, share > 0, looks.pair.tables[SHARES.index(share)])
+
+
+#: Those that are registered, the one without a vote by a registration of its own, then two that look at nothing.
 RULES: dict[str, Callable[[Looks], Outcome]] = {
     "crossing": _halves,
     "whole": _whole,
     "no test": lambda looks: _halves(looks, refuses=False),
     "between": lambda looks: _halves(looks, between=True),
     "average": _average,
+    "no vote": _no_vote,
     "always 0.3": _always(0.3),
     "always 1": _always(1.0),
 }
