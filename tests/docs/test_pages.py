@@ -180,6 +180,12 @@ def test_links_lead_somewhere(page, link):
     assert not anchor or anchor in pages.anchors(target.read_text(encoding="utf-8"))
 
 
+@pytest.mark.parametrize("page", TEXTS)
+def test_a_heading_stands_once(page):
+    headings = pages.anchors(TEXTS[page])
+    assert sorted(set(headings)) == sorted(headings)
+
+
 @pytest.mark.parametrize(("page", "block"), [each for each in BLOCKS if each[1].language == "yaml"])
 def test_yaml_blocks_are_settings_or_class_files(page, block, tmp_path):
     content = yaml.safe_load(block.text)

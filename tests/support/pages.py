@@ -153,10 +153,10 @@ def links(text: str) -> list[str]:
     return [target for target in re.findall(r"\]\(([^)\s]+)\)", prose(text)) if "://" not in target]
 
 
-def anchors(text: str) -> set[str]:
+def anchors(text: str) -> list[str]:
     """The headings of a page, as links name them."""
     headings = re.findall(r"^#+ (.+)$", prose(text), flags=re.M)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
 def in_backquotes(text: str, pattern: str) -> list[str]:
