@@ -111,12 +111,6 @@ class Predictor:
     align_corners: bool = True
     pixels: PixelFormat = RGB  #: format of the images
 
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """``("main", "aux")``, or ``("main",)`` where there is no auxiliary head."""
-        heads: tuple[str, ...] = self.model.heads  # type: ignore[assignment]
-        return heads
-
     def __call__(self, images: Tensor, domain: Domain) -> HeadLogits:
         """Compute the logits of every head at the size of the images.
 
