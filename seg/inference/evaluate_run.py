@@ -75,7 +75,6 @@ def _scores(
     return evaluate(
         trained.network,
         dataset,
-        dataset.classes,
         trained.device,
         align_corners=description.align_corners,
         tile=trained.tile,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 OUR_KEY, OUR_VERSION = "dem_apps_network", 1
 #: Logits (B, C, ·, ·) of each head.
 HeadLogits = dict[str, Tensor]
+#: Most rows of a strip.
+_ROWS = 128
 _CARD = "---\n{{ card_data }}\n---\n\nA network for semantic segmentation; `seg.load` of dem-apps opens its folder.\n"
 
 
@@ -167,7 +169,6 @@ def upsampled_bands(
     height: int,
     size: Sequence[int],
     align_corners: bool,
-    rows: int = 128,
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Upsample logits in strips to bound memory.
 
@@ -176,10 +177,9 @@ def upsampled_bands(
         height: rows of all bands together.
         size: (H, W).
         align_corners: as :func:`upsampled` takes it.
-        rows: most rows of a strip.
 
     Yields:
-        a strip's first row, its first column and its logits (1, C, ≤ rows, W), top down.
+        a strip's first row, its first column and its logits (1, C, ≤ 128, W), top down.
     """
     every = torch.arange(size[0], dtype=torch.float32)
     if align_corners:
@@ -188,7 +188,7 @@ def upsampled_bands(
         places = ((every + 0.5) * (height / size[0]) - 0.5).clamp_min(0)
     bands, first = iter(logits), 0
     band = next(bands)  # the rows of logits from the first one
-    for number, strip in enumerate(places.split(rows)):
+    for number, strip in enumerate(places.split(_ROWS)):
         above = strip.long().clamp_max(height - 1)
         below = (above + 1).clamp_max(height - 1)
         while first + band.shape[2] <= int(below[-1]):
@@ -198,4 +198,4 @@ def upsampled_bands(
         share = (strip - above)[:, None].to(band.device)
         upper, lower = (band[:, :, row - first].float() for row in (above, below))
         lines = torch.lerp(upper, lower, share)
-        yield number * rows, 0, upsampled(lines, (len(strip), size[1]), align_corners)
+        yield number * _ROWS, 0, upsampled(lines, (len(strip), size[1]), align_corners)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from dem_apps.reduction import summed_over_processes, world_size
 from dem_apps.runtime.documents import Document
 from seg.data.datasets import Sample, SegmentationDataset
-from seg.data.labels import IGNORE_INDEX, ClassSet
+from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import resized_mask
 from seg.models.network import finite, upsampled
 from seg.models.tiles import TiledLogits
@@ -30,7 +30,6 @@ OnSample = Callable[[int, Sample, Tensor], None]
 def evaluate(
     model: nn.Module,
     dataset: SegmentationDataset,
-    classes: ClassSet,
     device: torch.device,
     *,
     align_corners: bool = True,
@@ -44,8 +43,7 @@ def evaluate(
 
     Args:
         model: the network, which is in ``eval()`` meanwhile.
-        dataset: images, with labels or without.
-        classes: meaning of the outputs.
+        dataset: images, with labels or without, and the classes of the outputs.
         device: of the network.
         align_corners: whether upsampling of the logits aligns corners.
         tile: side of tiles; None is the whole image.
@@ -56,10 +54,10 @@ def evaluate(
         The scores of ``SegmentationScores.result``, ``label_free`` of the plain prediction, and ``predicted_share`` by
         class.
     """
-    was_training = model.training
+    classes, was_training = dataset.classes, model.training
     forward = forward or plain_forward(model)
     model.eval()
-    scores = SegmentationScores(classes.names, IGNORE_INDEX)
+    scores = SegmentationScores(classes.names)
     label_free = LabelFreeScores(len(classes))
     rank = dist.get_rank() if world_size() > 1 else 0
     for index in range(rank, len(dataset), world_size()):

@@ -145,7 +145,6 @@ class TrainingRun:
         return evaluate(
             self.state.scored_model(),
             self.pair.target_val,
-            self.pair.classes,
             predict.accelerator.device,
             align_corners=predict.align_corners,
             on_sample=self._on_map_sample(write_maps),

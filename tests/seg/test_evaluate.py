@@ -41,10 +41,13 @@ class Answers(nn.Module):
         return {"main": self.answers.pop(0)}
 
 
+class Samples(list):
+    classes = CITYSCAPES_CLASSES
+
+
 def test_scores_need_a_network_that_works():
-    samples = [
-        Sample("folder/0.png", np.zeros((10, 16, 3), np.uint8), np.zeros((20, 32), np.uint8))
-    ]
+    sample = Sample("folder/0.png", np.zeros((10, 16, 3), np.uint8), np.zeros((20, 32), np.uint8))
+    samples = Samples([sample])
     broken = Answers(samples)
     broken.answers[0][:, 0] = torch.nan
     refuses(
@@ -52,7 +55,6 @@ def test_scores_need_a_network_that_works():
         evaluate,
         broken,
         samples,
-        CITYSCAPES_CLASSES,
         CPU,
     )
 
@@ -69,7 +71,7 @@ def test_cityscapes_own_package_gives_the_same_scores(target, tmp_path):
     writer = prediction_writer(
         folder, CITYSCAPES_CLASSES, [Path(image).stem for image, _ in dataset.files]
     )
-    result = evaluate(Answers(dataset), dataset, CITYSCAPES_CLASSES, CPU, on_sample=writer)
+    result = evaluate(Answers(dataset), dataset, CPU, on_sample=writer)
     arguments = theirs.args
     # no instances are drawn
     arguments.evalInstLevelScore, arguments.quiet, arguments.JSONOutput = False, True, False

@@ -291,7 +291,7 @@ def test_pixels_without_data_move_no_score():
     valid = torch.ones(1, 8, 10, dtype=torch.bool)
     valid[:, :, 6:] = False
     wild = torch.where(valid[:, None], logits, 100 * torch.randn(1, 3, 8, 10))
-    masked, cut = (SegmentationScores(("a", "b", "c"), 255) for _ in range(2))
+    masked, cut = (SegmentationScores(("a", "b", "c")) for _ in range(2))
     masked.update(wild, torch.where(valid, label, 255), valid)
     cut.update(logits[..., :6], label[..., :6])
     torch.testing.assert_close(masked.sums, cut.sums)
