@@ -21,7 +21,13 @@ from seg.data.pixel_format import resized_mask
 from seg.models.network import finite, upsampled
 from seg.models.tiles import TiledLogits
 from seg.scores.evidence import Forward, plain_forward
-from seg.scores.segmentation_scores import LabelFreeScores, SegmentationScores, other_numbering
+from seg.scores.segmentation_scores import (
+    SegmentationScores,
+    label_free_scores,
+    label_free_sums,
+    other_numbering,
+    predicted_shares,
+)
 
 OnSample = Callable[[int, Sample, Tensor], None]
 
@@ -58,7 +64,7 @@ def evaluate(
     forward = forward or plain_forward(model)
     model.eval()
     scores = SegmentationScores(classes.names)
-    label_free = LabelFreeScores(len(classes))
+    label_free = torch.zeros(2 * len(classes) + 2, dtype=torch.float64)
     rank = dist.get_rank() if world_size() > 1 else 0
     for index in range(rank, len(dataset), world_size()):
         sample = dataset[index]
@@ -68,7 +74,7 @@ def evaluate(
         features = _features(sample, forward, device, tile)
         mask = resized_mask(sample.valid, label.shape[::-1])
         valid = None if mask is None else torch.from_numpy(mask)[None]
-        label_free.update(features, valid)
+        label_free += label_free_sums(features, valid)
         logits = upsampled(features, label.shape, align_corners)
         scores.update(logits, torch.from_numpy(label)[None], valid)
         if on_sample is not None:
@@ -76,10 +82,13 @@ def evaluate(
     model.train(was_training)
     if world_size() > 1:
         # on the device, since not every backend reduces tensors of the CPU
-        joined = summed_over_processes(scores.sums.to(device), label_free.sums.to(device))
-        scores.sums, label_free.sums = (part.cpu() for part in joined)
-    shares = dict(zip(classes.names, label_free.predicted_shares(), strict=True))
-    result = scores.result() | {"label_free": label_free.result(), "predicted_share": shares}
+        joined = summed_over_processes(scores.sums.to(device), label_free.to(device))
+        scores.sums, label_free = (part.cpu() for part in joined)
+    shares = dict(zip(classes.names, predicted_shares(label_free), strict=True))
+    result = scores.result() | {
+        "label_free": label_free_scores(label_free),
+        "predicted_share": shares,
+    }
     numbering = other_numbering(scores.confusion.numpy(), classes.ids)
     return result if numbering is None else result | {"numbering": numbering}
 
