@@ -45,21 +45,28 @@ def evaluate_run(config: EvaluateConfig) -> None:
             dataset = LabelledImages(trained, config)
             kind = f"images of {config.images}"
         result = _scores(trained, dataset, predictions)
-        training, description = trained.training, trained.description
-        network = trained.spec if training is None else f"checkpoint {training.checkpoint}"
-        print(f"result:      {main_score(result)} on {len(dataset)} {kind} ({network})")
-        print(f"seen as:     {description.described}", *description.notes, *dataset.notes, sep="\n")
-        left = left_out([dataset.image_folder])
-        print_scores(result, f"{trained.spec}, {len(dataset)} images{left}")
+        _print_answer(trained, dataset, kind, result)
         if predictions is not None:
             print(f"predictions: {folder}")
         if out is not None:
-            how["normalisation"] = description.normalisation
+            how["normalisation"] = trained.description.normalisation
             out.parent.mkdir(parents=True, exist_ok=True)
-            checkpoint = training and training.checkpoint
+            checkpoint = trained.training and trained.training.checkpoint
             write_json(out, {**result, "checkpoint": checkpoint, "protocol": how}, "--out")
             print(f"scores:      {out}")
     print(f"next:        {next_command('seg.export', config)} --images DIR --out DIR")
+
+
+def _print_answer(
+    trained: TrainedNetwork, dataset: SegmentationDataset, kind: str, result: Document
+) -> None:
+    """Print the scores of images of a ``kind``, and what they assume."""
+    training, description = trained.training, trained.description
+    network = trained.spec if training is None else f"checkpoint {training.checkpoint}"
+    print(f"result:      {main_score(result)} on {len(dataset)} {kind} ({network})")
+    print(f"seen as:     {description.described}", *description.notes, *dataset.notes, sep="\n")
+    left = left_out([dataset.image_folder])
+    print_scores(result, f"{trained.spec}, {len(dataset)} images{left}")
 
 
 def _scores(

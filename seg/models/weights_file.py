@@ -86,8 +86,11 @@ def fitted(tensors: Tensors, module: nn.Module) -> FoundWeights:
         inside = {name.removeprefix(prefix): tensors[name] for name in below}
         if inside.keys() >= set(needed):
             # more layers of the same parts are another network, which torch refuses; a digit is a part of nn.Sequential
-            named = [name for name in inside if _part(name) in parts or _part(name).isdigit()]
-            taken = {name: inside[name] for name in named}
+            taken = {
+                name: value
+                for name, value in inside.items()
+                if _part(name) in parts or _part(name).isdigit()
+            }
             return FoundWeights(taken, True, prefix, notes=_left_aside(tensors, taken, prefix))
     return FoundWeights(dict(tensors))
 

@@ -78,15 +78,20 @@ def _write_onnx(trained: TrainedNetwork, file: Path) -> list[str]:
     # padding by the size, as in TensorFlow's networks, gives torch's exporter expressions without end
     padding = (AvgPool2dSame, Conv2dSame)
     pads_by_size = any(isinstance(part, padding) for part in trained.network.modules())
+    difference = None
     if not pads_by_size and all(side % step == 0 and side > step for side in (width, height)):
         batch = (2, bands, height + step, width + 2 * step)
         with suppress(InputError):
             difference = _exported(trained, file, [batch, image], step)
-            images = f"images (B, {bands}, H, W), normalised, H and W multiples of {step}"
-            return _about(file, images, f"(B, {classes}, H, W)", difference)
-    difference = _exported(trained, file, [image])
-    shape = f"(1, {classes}, {height}, {width})"
-    return _about(file, f"images {image}, normalised", shape, difference)
+            images = f"(B, {bands}, H, W), normalised, H and W multiples of {step}"
+            shape = f"(B, {classes}, H, W)"
+    if difference is None:
+        difference = _exported(trained, file, [image])
+        images, shape = f"{image}, normalised", f"(1, {classes}, {height}, {width})"
+    return [
+        f"{file.name}: images {images}, to logits {shape}",
+        f"its logits differ from the network's by up to {difference:.2g}",
+    ]
 
 
 def _check_onnx_is_installed() -> None:
@@ -98,13 +103,6 @@ def _check_onnx_is_installed() -> None:
             raise InputError(
                 f"--onnx needs the package {package}, which is not installed; run pip install 'dem-apps[onnx]'"
             ) from error
-
-
-def _about(file: Path, images: str, shape: str, difference: float) -> list[str]:
-    return [
-        f"{file.name}: {images}, to logits {shape}",
-        f"its logits differ from the network's by up to {difference:.2g}",
-    ]
 
 
 def _exported(
