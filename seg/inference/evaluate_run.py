@@ -80,13 +80,12 @@ def _scores(
         names = flat_names([dataset.name(index) for index in range(len(dataset))])
         writer = prediction_writer(predictions, dataset.classes, names)
     return evaluate(
-        trained.network,
+        lambda images: forward(description.reordered(images)),
         dataset,
         trained.device,
         align_corners=description.align_corners,
         tile=trained.tile,
         on_sample=writer,
-        forward=lambda images: forward(description.reordered(images)),
     )
 
 

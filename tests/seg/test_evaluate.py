@@ -17,6 +17,7 @@ from seg.data.settings import DataConfig, TargetDataConfig
 from seg.evaluate import main
 from seg.inference.evaluate_run import prediction_writer
 from seg.scores.evaluation import evaluate
+from seg.scores.evidence import plain_forward
 from seg.trained.open import load
 
 CPU = torch.device("cpu")
@@ -53,7 +54,7 @@ def test_scores_need_a_network_that_works():
     refuses(
         r"folder/0\.png: the network's output is not finite",
         evaluate,
-        broken,
+        plain_forward(broken),
         samples,
         CPU,
     )
@@ -71,7 +72,7 @@ def test_cityscapes_own_package_gives_the_same_scores(target, tmp_path):
     writer = prediction_writer(
         folder, CITYSCAPES_CLASSES, [Path(image).stem for image, _ in dataset.files]
     )
-    result = evaluate(Answers(dataset), dataset, CPU, on_sample=writer)
+    result = evaluate(plain_forward(Answers(dataset)), dataset, CPU, on_sample=writer)
     arguments = theirs.args
     # no instances are drawn
     arguments.evalInstLevelScore, arguments.quiet, arguments.JSONOutput = False, True, False
