@@ -109,9 +109,10 @@ def _target_of_run(
         changed["size"] = settings.size
     stated = asdict(settings.target)
     changed |= {name: value for name, value in stated.items() if value is not None}
-    scored = replace(trained.config.target, **changed)
-    config = replace(trained.config, target=scored)
-    dataset = open_validation(scored, trained.class_set, config.validation_part, demo=config.demo)
+    config = replace(trained.config, target=replace(trained.config.target, **changed))
+    dataset = open_validation(
+        config.target, trained.class_set, config.validation_part, demo=config.demo
+    )
     dataset.pixels = trained.description.pixels
     how = protocol(config.protocol(), trained.training, trained.network)
     if settings.tile is not None:

@@ -9,6 +9,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.entropy import computed_in
-from dem_apps.errors import NotFiniteError, passed_on
+from dem_apps.errors import InputError, NotFiniteError, passed_on
 from dem_apps.runtime.documents import Document
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.models.batch_norm import Domain, feed_batch_norm
@@ -93,6 +94,16 @@ def offline() -> Iterator[None]:
         yield
     finally:
         constants.HF_HUB_OFFLINE = before
+
+
+def needed_package(name: str, needed_by: str, extra: str) -> Any:
+    """Import a package of an extra; an InputError says how to install it where it is missing."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InputError(
+            f"{needed_by} needs the package {name}, which is not installed; run pip install 'dem-apps[{extra}]'"
+        ) from error
 
 
 def parameter_groups(model: nn.Module, lr: float, head_factor: float) -> list[Document]:

@@ -130,8 +130,7 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, Tensors]:
         content = read_saved(file)
     whole = content if isinstance(content, Mapping) else {}
     parts: dict[Any, Any] = {**dict.fromkeys(_KEYS), **whole, None: whole}
-    by_key = {key: _tensors(part) for key, part in parts.items()}
-    by_key = {key: tensors for key, tensors in by_key.items() if tensors}
+    by_key = {key: tensors for key, part in parts.items() if (tensors := _tensors(part))}
     if not by_key:
         keys = f"the keys {', '.join(map(str, whole))}" if whole else f"a {type(content).__name__}"
         raise InputError(
