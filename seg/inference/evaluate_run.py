@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.domains import open_validation
 from seg.data.files import find_images, flat_names, left_out, refuse_long_name
 from seg.data.label_faults import labels_of
-from seg.data.labels import ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.inference.protocol import protocol
 from seg.inference.settings import EvaluateConfig, next_command
@@ -75,17 +73,13 @@ def _scores(
     """Score the images, and write predictions into a folder where there is one."""
     description = trained.description
     forward = trained.logits if description.multiple > 1 else trained.raw_logits
-    writer = None
-    if predictions is not None:
-        names = flat_names([dataset.name(index) for index in range(len(dataset))])
-        writer = prediction_writer(predictions, dataset.classes, names)
     return evaluate(
         lambda images: forward(description.reordered(images)),
         dataset,
         trained.device,
         align_corners=description.align_corners,
         tile=trained.tile,
-        on_sample=writer,
+        on_sample=None if predictions is None else prediction_writer(predictions, dataset),
     )
 
 
@@ -142,14 +136,15 @@ class LabelledImages(SegmentationDataset):
         self.files = list(self._whole(pairs, labelled=True))
 
 
-def prediction_writer(folder: Path, classes: ClassSet, names: Sequence[str]) -> OnSample:
-    """Writes predictions as ``<name>_pred_labelIds.png`` into a folder, by the classes' ids."""
+def prediction_writer(folder: Path, dataset: SegmentationDataset) -> OnSample:
+    """Writes predictions as ``<name>_pred_labelIds.png`` into a folder, by the ids of the data set's classes."""
+    names = flat_names([dataset.name(index) for index in range(len(dataset))])
     for name in names:
         refuse_long_name(Path(name))
 
     def write(index: int, sample: Sample, logits: Tensor) -> None:
         predicted = logits.argmax(0).to(torch.uint8).cpu().numpy()
-        ids = classes.to_ids(predicted, resized_mask(sample.valid, predicted.shape[::-1]))
+        ids = dataset.classes.to_ids(predicted, resized_mask(sample.valid, predicted.shape[::-1]))
         Image.fromarray(ids).save(folder / f"{names[index]}_pred_labelIds.png")
 
     return write

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,9 +68,7 @@ def test_cityscapes_own_package_gives_the_same_scores(target, tmp_path):
     dataset = open_validation(DataConfig(root=str(target)), CITYSCAPES_CLASSES)
     folder = tmp_path / "predictions"
     folder.mkdir()
-    writer = prediction_writer(
-        folder, CITYSCAPES_CLASSES, [Path(image).stem for image, _ in dataset.files]
-    )
+    writer = prediction_writer(folder, dataset)
     result = evaluate(plain_forward(Answers(dataset)), dataset, CPU, on_sample=writer)
     arguments = theirs.args
     # no instances are drawn
