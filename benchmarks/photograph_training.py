@@ -215,7 +215,7 @@ def scores(config: TrainConfig) -> dict[str, Any]:
 
     def miou(network: nn.Module, dataset: SegmentationDataset) -> tuple[float, list[float]]:
         align = trained.description.align_corners
-        found = evaluate(network, dataset, trained.class_set, device, align_corners=align)
+        found = evaluate(plain_forward(network.eval()), dataset, device, align_corners=align)
         return 100 * found["miou"], [
             100 * value for value in found["per_class_iu"].values() if value is not None
         ]

@@ -157,7 +157,7 @@ def distance(trained: TrainedNetwork, folder: ImageFolder) -> float:
                 trained.raw_logits(batch)
     divergences = []
     for layer, part in sums.items():
-        of_images = _gaussian(*part.moments(part.sums), layer.eps)
+        of_images = _gaussian(*part.moments(), layer.eps)
         stored = _gaussian(layer.running_mean, layer.running_var, layer.eps)
         divergences.append(float(kl_divergence(of_images, stored).mean()))
     return sum(divergences) / max(len(divergences), 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.domains import open_validation
 from seg.data.files import find_images, flat_names, left_out, refuse_long_name
 from seg.data.label_faults import labels_of
-from seg.data.labels import ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.inference.protocol import protocol
 from seg.inference.settings import EvaluateConfig, next_command
@@ -45,21 +43,28 @@ def evaluate_run(config: EvaluateConfig) -> None:
             dataset = LabelledImages(trained, config)
             kind = f"images of {config.images}"
         result = _scores(trained, dataset, predictions)
-        training, description = trained.training, trained.description
-        network = trained.spec if training is None else f"checkpoint {training.checkpoint}"
-        print(f"result:      {main_score(result)} on {len(dataset)} {kind} ({network})")
-        print(f"seen as:     {description.described}", *description.notes, *dataset.notes, sep="\n")
-        left = left_out([dataset.image_folder])
-        print_scores(result, f"{trained.spec}, {len(dataset)} images{left}")
+        _print_answer(trained, dataset, kind, result)
         if predictions is not None:
             print(f"predictions: {folder}")
         if out is not None:
-            how["normalisation"] = description.normalisation
+            how["normalisation"] = trained.description.normalisation
             out.parent.mkdir(parents=True, exist_ok=True)
-            checkpoint = training and training.checkpoint
+            checkpoint = trained.training and trained.training.checkpoint
             write_json(out, {**result, "checkpoint": checkpoint, "protocol": how}, "--out")
             print(f"scores:      {out}")
     print(f"next:        {next_command('seg.export', config)} --images DIR --out DIR")
+
+
+def _print_answer(
+    trained: TrainedNetwork, dataset: SegmentationDataset, kind: str, result: Document
+) -> None:
+    """Print the scores of images of a ``kind``, and what they assume."""
+    training, description = trained.training, trained.description
+    network = trained.spec if training is None else f"checkpoint {training.checkpoint}"
+    print(f"result:      {main_score(result)} on {len(dataset)} {kind} ({network})")
+    print(f"seen as:     {description.described}", *description.notes, *dataset.notes, sep="\n")
+    left = left_out([dataset.image_folder])
+    print_scores(result, f"{trained.spec}, {len(dataset)} images{left}")
 
 
 def _scores(
@@ -68,19 +73,13 @@ def _scores(
     """Score the images, and write predictions into a folder where there is one."""
     description = trained.description
     forward = trained.logits if description.multiple > 1 else trained.raw_logits
-    writer = None
-    if predictions is not None:
-        names = flat_names([dataset.name(index) for index in range(len(dataset))])
-        writer = prediction_writer(predictions, dataset.classes, names)
     return evaluate(
-        trained.network,
+        lambda images: forward(description.reordered(images)),
         dataset,
-        dataset.classes,
         trained.device,
         align_corners=description.align_corners,
         tile=trained.tile,
-        on_sample=writer,
-        forward=lambda images: forward(description.reordered(images)),
+        on_sample=None if predictions is None else prediction_writer(predictions, dataset),
     )
 
 
@@ -104,9 +103,10 @@ def _target_of_run(
         changed["size"] = settings.size
     stated = asdict(settings.target)
     changed |= {name: value for name, value in stated.items() if value is not None}
-    scored = replace(trained.config.target, **changed)
-    config = replace(trained.config, target=scored)
-    dataset = open_validation(scored, trained.class_set, config.validation_part, demo=config.demo)
+    config = replace(trained.config, target=replace(trained.config.target, **changed))
+    dataset = open_validation(
+        config.target, trained.class_set, config.validation_part, demo=config.demo
+    )
     dataset.pixels = trained.description.pixels
     how = protocol(config.protocol(), trained.training, trained.network)
     if settings.tile is not None:
@@ -136,14 +136,15 @@ class LabelledImages(SegmentationDataset):
         self.files = list(self._whole(pairs, labelled=True))
 
 
-def prediction_writer(folder: Path, classes: ClassSet, names: Sequence[str]) -> OnSample:
-    """Writes predictions as ``<name>_pred_labelIds.png`` into a folder, by the classes' ids."""
+def prediction_writer(folder: Path, dataset: SegmentationDataset) -> OnSample:
+    """Writes predictions as ``<name>_pred_labelIds.png`` into a folder, by the ids of the data set's classes."""
+    names = flat_names([dataset.name(index) for index in range(len(dataset))])
     for name in names:
         refuse_long_name(Path(name))
 
     def write(index: int, sample: Sample, logits: Tensor) -> None:
         predicted = logits.argmax(0).to(torch.uint8).cpu().numpy()
-        ids = classes.to_ids(predicted, resized_mask(sample.valid, predicted.shape[::-1]))
+        ids = dataset.classes.to_ids(predicted, resized_mask(sample.valid, predicted.shape[::-1]))
         Image.fromarray(ids).save(folder / f"{names[index]}_pred_labelIds.png")
 
     return write

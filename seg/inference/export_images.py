@@ -55,17 +55,15 @@ class Export:
             self.add(file, relative, name)
         except NotWritten:
             raise
-        except InputError as error:
+        except (InputError, MemoryError, RuntimeError) as error:
             problem = str(error)
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
+            if is_out_of_memory(error):
+                problem = "does not fit into memory; a smaller --size W,H or --tile N may help"
+            elif not isinstance(error, InputError):
                 raise
-            problem = "does not fit into memory; a smaller --size W,H or --tile N may help"
-        else:
-            return
-        self.failed += 1
-        where = "" if str(file) in problem else f"{file}: "
-        print(f"skipped: {where}{problem}", file=sys.stderr, flush=True)
+            self.failed += 1
+            where = "" if str(file) in problem else f"{file}: "
+            print(f"skipped: {where}{problem}", file=sys.stderr, flush=True)
 
     def add(self, file: Path, relative: Path, name: Path) -> None:
         """Predict an image and write everything of it, files that begin with ``name``; InputErrors say why not."""

@@ -21,15 +21,13 @@ def protocol(settings: Document, training: Training, model: nn.Module) -> Docume
     ``settings`` are those of :meth:`seg.config.TrainConfig.protocol`.
     """
     statistics = settings["batch_norm_statistics"]
-    if not batch_norms(model):
-        statistics = "none: the network has no batch normalisation"
-    elif training.re_estimated_on is not None:
+    if training.re_estimated_on is not None:
         statistics = f"re-estimated on {training.re_estimated_on} after training"
     elif not training.step:
         statistics = UNMOVED
-    batch_norm = statistics
-    if batch_norms(model):
-        batch_norm = f"{settings['batch_norm']}: running statistics {statistics}"
+    batch_norm = f"{settings['batch_norm']}: running statistics {statistics}"
+    if not batch_norms(model):
+        batch_norm = statistics = "none: the network has no batch normalisation"
     return settings | {
         "score_size": "labels' own; without labels the image's",
         "score_precision": "float32",

@@ -44,7 +44,7 @@ class AdvEnt(MinEnt):
         super().__post_init__()
         lr = self.discriminator.lr
         self.adversary = Adversary(self.num_classes, self.weights, self.discriminator.channels)
-        self.adversary.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.adversary.to(self.network.accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         group = {"params": list(self.adversary.parameters()), "base_lr": lr}
         adam = torch.optim.Adam([group], lr, betas=(0.9, 0.99))
         self.optimizer = self.network.accelerator.prepare_optimizer(adam)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from seg.methods.optimization import Loss, Means, MicroBatch, MicroBatches
@@ -33,17 +31,12 @@ class Method:
         Predictor  #: that learns; called with images it gives every head's logits at their size
     )
     num_classes: int  #: C
-    #: builds the objective of ``--loss`` for each head, with its weights: :class:`seg.methods.minent.HeadObjectives`
-    make_objectives: Callable[[], nn.Module]
+    #: the objective of ``--loss`` for each head, with its weights: :class:`seg.methods.minent.HeadObjectives`
+    objectives: nn.Module
 
     def __post_init__(self) -> None:
         self.modules: dict[str, nn.Module] = {}
         self.optimizers: dict[str, Any] = {}
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the network."""
-        return torch.device(self.network.accelerator.device)
 
     def after_source(self, logits: HeadLogits) -> None:
         """Take the detached source predictions, (B, C, H, W) per head; keeping them costs their memory."""

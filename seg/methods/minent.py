@@ -73,7 +73,6 @@ class MinEnt(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.objectives = self.make_objectives().to(self.device)
         self.modules["minent"] = self.objectives
 
     def target_loss(self, batch: MicroBatch) -> Loss:

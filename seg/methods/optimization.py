@@ -99,11 +99,7 @@ def update(
     """
     gradients = [each.grad for each in module.parameters() if each.grad is not None]
     _average(gradients)
-    names = [*logged[0]]
-    stacked = [torch.stack([values[name].float() for name in names]) for values in logged]
-    # with one wait for the device
-    (total,) = summed_over_processes(torch.stack(stacked).mean(0))
-    means = dict(zip(names, (total / world_size()).tolist(), strict=True))
+    means = _means(logged)
     wrong = [name for name, value in means.items() if not math.isfinite(value)]
     # the loss scale of fp16 leaves out such a step by itself
     scaled = getattr(optimizer, "scaler", None) is not None
@@ -124,6 +120,14 @@ def _average(gradients: Sequence[Tensor]) -> None:
     if world_size() > 1:
         for gradient, total in zip(gradients, summed_over_processes(*gradients), strict=True):
             torch.div(total, world_size(), out=gradient)
+
+
+def _means(logged: Sequence[Values]) -> Means:
+    """Return the means of the values over micro-batches and processes, with one wait for the device."""
+    names = [*logged[0]]
+    stacked = [torch.stack([values[name].float() for name in names]) for values in logged]
+    (total,) = summed_over_processes(torch.stack(stacked).mean(0))
+    return dict(zip(names, (total / world_size()).tolist(), strict=True))
 
 
 def leave_group() -> None:

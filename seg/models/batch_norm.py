@@ -6,17 +6,13 @@ A score depends on the policy, which its protocol names. A network without batch
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from timm.layers.norm_act import convert_sync_batchnorm
 from torch import nn
 
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms, tracking
-from seg.models.settings import BatchNormPolicy
-
-#: The first is the only one of a network without batch normalisation.
-BATCH_NORM_POLICIES: tuple[BatchNormPolicy, ...] = get_args(BatchNormPolicy)
 
 #: The domain of a batch.
 Domain = Literal["source", "target"]
@@ -33,10 +29,10 @@ def batch_norm_normalises(network: nn.Module) -> bool:
 
 def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.Module:
     """Prepare batch normalisation for a policy, in place; ``synchronised`` statistics are those of all processes."""
-    if policy != BATCH_NORM_POLICIES[0] and not batch_norms(model):
+    if policy != "trainable" and not batch_norms(model):
         raise InputError(
             f"--model.batch-norm: the network has no batch normalisation, so '{policy}' would change nothing; leave "
-            f"it at {BATCH_NORM_POLICIES[0]}"
+            "it at trainable"
         )
     if synchronised and policy != "frozen" and batch_norms(model):
         if next(model.parameters()).device.type == "cpu":

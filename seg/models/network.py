@@ -9,6 +9,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.entropy import computed_in
-from dem_apps.errors import NotFiniteError, passed_on
+from dem_apps.errors import InputError, NotFiniteError, passed_on
 from dem_apps.runtime.documents import Document
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.models.batch_norm import Domain, feed_batch_norm
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 OUR_KEY, OUR_VERSION = "dem_apps_network", 1
 #: Logits (B, C, ·, ·) of each head.
 HeadLogits = dict[str, Tensor]
+#: Most rows of a strip.
+_ROWS = 128
 _CARD = "---\n{{ card_data }}\n---\n\nA network for semantic segmentation; `seg.load` of dem-apps opens its folder.\n"
 
 
@@ -93,6 +96,16 @@ def offline() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
+def needed_package(name: str, needed_by: str, extra: str) -> Any:
+    """Import a package of an extra; an InputError says how to install it where it is missing."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InputError(
+            f"{needed_by} needs the package {name}, which is not installed; run pip install 'dem-apps[{extra}]'"
+        ) from error
+
+
 def parameter_groups(model: nn.Module, lr: float, head_factor: float) -> list[Document]:
     """The optimiser's groups: the encoder at ``lr``, the rest at ``head_factor * lr``, the schedule's ``base_lr``."""
     encoder = list(model.get_submodule("encoder").parameters())
@@ -110,12 +123,6 @@ class Predictor:
     batch_norm: str
     align_corners: bool = True
     pixels: PixelFormat = RGB  #: format of the images
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """``("main", "aux")``, or ``("main",)`` where there is no auxiliary head."""
-        heads: tuple[str, ...] = self.model.heads  # type: ignore[assignment]
-        return heads
 
     def __call__(self, images: Tensor, domain: Domain) -> HeadLogits:
         """Compute the logits of every head at the size of the images.
@@ -173,7 +180,6 @@ def upsampled_bands(
     height: int,
     size: Sequence[int],
     align_corners: bool,
-    rows: int = 128,
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Upsample logits in strips to bound memory.
 
@@ -182,10 +188,9 @@ def upsampled_bands(
         height: rows of all bands together.
         size: (H, W).
         align_corners: as :func:`upsampled` takes it.
-        rows: most rows of a strip.
 
     Yields:
-        a strip's first row, its first column and its logits (1, C, ≤ rows, W), top down.
+        a strip's first row, its first column and its logits (1, C, ≤ 128, W), top down.
     """
     every = torch.arange(size[0], dtype=torch.float32)
     if align_corners:
@@ -194,7 +199,7 @@ def upsampled_bands(
         places = ((every + 0.5) * (height / size[0]) - 0.5).clamp_min(0)
     bands, first = iter(logits), 0
     band = next(bands)  # the rows of logits from the first one
-    for number, strip in enumerate(places.split(rows)):
+    for number, strip in enumerate(places.split(_ROWS)):
         above = strip.long().clamp_max(height - 1)
         below = (above + 1).clamp_max(height - 1)
         while first + band.shape[2] <= int(below[-1]):
@@ -204,4 +209,4 @@ def upsampled_bands(
         share = (strip - above)[:, None].to(band.device)
         upper, lower = (band[:, :, row - first].float() for row in (above, below))
         lines = torch.lerp(upper, lower, share)
-        yield number * rows, 0, upsampled(lines, (len(strip), size[1]), align_corners)
+        yield number * _ROWS, 0, upsampled(lines, (len(strip), size[1]), align_corners)

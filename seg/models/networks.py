@@ -24,7 +24,9 @@ NETWORK_FILE = "network.json"
 
 def network_document(folder: Path) -> Document:
     """Read the description of a network in a folder of a run, of segmentation-models-pytorch or transformers."""
-    file = folder / NETWORK_FILE if (folder / NETWORK_FILE).is_file() else folder / "config.json"
+    file = folder / NETWORK_FILE
+    if not file.is_file():
+        file = folder / "config.json"
     return required(read_json(file), str(file))
 
 

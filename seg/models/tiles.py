@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import zip_longest
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from dem_apps.errors import InputError
 
@@ -75,8 +73,7 @@ class TiledLogits:
 
     def whole(self) -> Tensor:
         """(B, C, h, w), in main memory where there are tiles."""
-        parts = list(self.rows())
-        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+        return torch.cat(list(self.rows()), 2)
 
     def rows(self) -> Iterator[Tensor]:
         """(B, C, ·, w) from top to bottom; two rows of tiles are in memory."""
@@ -84,20 +81,20 @@ class TiledLogits:
             yield self._first
             return
         start, sums = 0, self._row_of_tiles(0)  # weighted sums from row ``start`` on
-        for top, below in zip_longest(self._tops, self._tops[1:]):
-            if top > 0:
-                sums = _added(sums, self._row_of_tiles(top), top // self._stride - start, 0)
-            done = sums.shape[2]
-            if below is not None:
-                done = below // self._stride + self._dropped - start
-            yield sums[:, :-1, :done] / sums[:, -1:, :done]
-            start, sums = start + done, sums[:, :, done:]
+        for below in self._tops[1:]:
+            # the first rows of the tiles below have weight 0
+            done = below // self._stride + self._dropped - start
+            yield _mean(sums[:, :, :done])
+            start += done
+            tiles = self._row_of_tiles(below)[:, :, self._dropped :]
+            sums = _joined(sums[:, :, done:], tiles, 0, dim=2)
+        yield _mean(sums)
 
     def _row_of_tiles(self, top: int) -> Tensor:
         """(B, C + 1, ·, w) logits of the tiles beside each other times their weights, and the sum of the weights."""
         sums = self._weighted(top, 0)
         for left in self._lefts[1:]:
-            sums = _added(sums, self._weighted(top, left), 0, left // self._stride)
+            sums = _joined(sums, self._weighted(top, left), left // self._stride, dim=3)
         return sums
 
     def _weighted(self, top: int, left: int) -> Tensor:
@@ -114,17 +111,16 @@ class TiledLogits:
         return self._read(slice(top, top + self._side), slice(left, left + self._side))
 
 
-def _added(sums: Tensor, part: Tensor, row: int, column: int) -> Tensor:
-    """Sums (B, ·, ·, ·) that grow to hold a part, which is added from a row and a column on.
+def _mean(sums: Tensor) -> Tensor:
+    """(B, C, ·, ·) weighted sums, divided by the sums of the weights behind them."""
+    return sums[:, :-1] / sums[:, -1:]
 
-    The rows above a negative ``row`` have weight 0 and are done.
-    """
-    part = part[:, :, max(0, -row) :]
-    row = max(0, row)
-    height, width = row + part.shape[2], column + part.shape[3]
-    sums = F.pad(sums, (0, max(0, width - sums.shape[3]), 0, max(0, height - sums.shape[2])))
-    sums[:, :, row:height, column:width] += part
-    return sums
+
+def _joined(sums: Tensor, part: Tensor, start: int, dim: int) -> Tensor:
+    """Sums to which a part is added from ``start`` on, in place, and continued by what reaches beyond them."""
+    shared, more = part.tensor_split([sums.shape[dim] - start], dim)
+    sums.narrow(dim, start, shared.shape[dim]).add_(shared)
+    return torch.cat([sums, more], dim)
 
 
 def _stride(side: int, features: int) -> int:

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError, passed_on
+from dem_apps.errors import passed_on
 from dem_apps.runtime.documents import Document
-from seg.models.network import HeadLogits, SegmentationNetwork, offline
+from seg.models.network import HeadLogits, SegmentationNetwork, needed_package, offline
 
 #: Settings that are read of an image processor; a class without a switch does not do it.
 _SETTINGS = (
@@ -109,13 +109,8 @@ def processor_of_folder(folder: Path) -> Document | None:
 @contextmanager
 def _library(where: str) -> Iterator[Any]:
     """The package, offline and without progress bars: some networks would download a backbone."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise InputError(
-            f"{where} needs the package transformers, which is not installed; run pip install 'dem-apps[hf]'"
-        ) from error
-    logging: Any = transformers.utils.logging
+    transformers = needed_package("transformers", where, "hf")
+    logging = transformers.utils.logging
     logging.disable_progress_bar()
     try:
         with passed_on(where), offline():

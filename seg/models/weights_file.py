@@ -86,8 +86,11 @@ def fitted(tensors: Tensors, module: nn.Module) -> FoundWeights:
         inside = {name.removeprefix(prefix): tensors[name] for name in below}
         if inside.keys() >= set(needed):
             # more layers of the same parts are another network, which torch refuses; a digit is a part of nn.Sequential
-            named = [name for name in inside if _part(name) in parts or _part(name).isdigit()]
-            taken = {name: inside[name] for name in named}
+            taken = {
+                name: value
+                for name, value in inside.items()
+                if _part(name) in parts or _part(name).isdigit()
+            }
             return FoundWeights(taken, True, prefix, notes=_left_aside(tensors, taken, prefix))
     return FoundWeights(dict(tensors))
 
@@ -127,8 +130,7 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, Tensors]:
         content = read_saved(file)
     whole = content if isinstance(content, Mapping) else {}
     parts: dict[Any, Any] = {**dict.fromkeys(_KEYS), **whole, None: whole}
-    by_key = {key: _tensors(part) for key, part in parts.items()}
-    by_key = {key: tensors for key, tensors in by_key.items() if tensors}
+    by_key = {key: tensors for key, part in parts.items() if (tensors := _tensors(part))}
     if not by_key:
         keys = f"the keys {', '.join(map(str, whole))}" if whole else f"a {type(content).__name__}"
         raise InputError(

@@ -11,56 +11,56 @@ from collections.abc import Callable
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from dem_apps.reduction import summed_over_processes, world_size
 from dem_apps.runtime.documents import Document
 from seg.data.datasets import Sample, SegmentationDataset
-from seg.data.labels import IGNORE_INDEX, ClassSet
+from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import resized_mask
 from seg.models.network import finite, upsampled
 from seg.models.tiles import TiledLogits
-from seg.scores.evidence import Forward, plain_forward
-from seg.scores.segmentation_scores import LabelFreeScores, SegmentationScores, other_numbering
+from seg.scores.evidence import Forward
+from seg.scores.segmentation_scores import (
+    SegmentationScores,
+    label_free_scores,
+    label_free_sums,
+    other_numbering,
+    predicted_shares,
+)
 
 OnSample = Callable[[int, Sample, Tensor], None]
 
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module,
+    forward: Forward,
     dataset: SegmentationDataset,
-    classes: ClassSet,
     device: torch.device,
     *,
     align_corners: bool = True,
     tile: int | None = None,
     on_sample: OnSample | None = None,
-    forward: Forward | None = None,
 ) -> Document:
     """Score a network on a data set.
 
     Each of n processes scores every n-th image, and all return the joined scores.
 
     Args:
-        model: the network, which is in ``eval()`` meanwhile.
-        dataset: images, with labels or without.
-        classes: meaning of the outputs.
+        forward: the network, in ``eval()`` mode.
+        dataset: images, with labels or without, and the classes of the outputs.
         device: of the network.
         align_corners: whether upsampling of the logits aligns corners.
         tile: side of tiles; None is the whole image.
         on_sample: gets (index, sample, logits (C, H, W)) of this process's images.
-        forward: calls the network.
 
     Returns:
         The scores of ``SegmentationScores.result``, ``label_free`` of the plain prediction, and ``predicted_share`` by
         class.
     """
-    was_training = model.training
-    forward = forward or plain_forward(model)
-    model.eval()
-    scores = SegmentationScores(classes.names, IGNORE_INDEX)
-    label_free = LabelFreeScores(len(classes))
+    classes = dataset.classes
+    scores = SegmentationScores(classes.names)
+    label_free = torch.zeros(2 * len(classes) + 2, dtype=torch.float64)
     rank = dist.get_rank() if world_size() > 1 else 0
     for index in range(rank, len(dataset), world_size()):
         sample = dataset[index]
@@ -70,18 +70,20 @@ def evaluate(
         features = _features(sample, forward, device, tile)
         mask = resized_mask(sample.valid, label.shape[::-1])
         valid = None if mask is None else torch.from_numpy(mask)[None]
-        label_free.update(features, valid)
+        label_free += label_free_sums(features, valid)
         logits = upsampled(features, label.shape, align_corners)
         scores.update(logits, torch.from_numpy(label)[None], valid)
         if on_sample is not None:
             on_sample(index, sample, logits[0])
-    model.train(was_training)
     if world_size() > 1:
         # on the device, since not every backend reduces tensors of the CPU
-        joined = summed_over_processes(scores.sums.to(device), label_free.sums.to(device))
-        scores.sums, label_free.sums = (part.cpu() for part in joined)
-    shares = dict(zip(classes.names, label_free.predicted_shares(), strict=True))
-    result = scores.result() | {"label_free": label_free.result(), "predicted_share": shares}
+        joined = summed_over_processes(scores.sums.to(device), label_free.to(device))
+        scores.sums, label_free = (part.cpu() for part in joined)
+    shares = dict(zip(classes.names, predicted_shares(label_free), strict=True))
+    result = scores.result() | {
+        "label_free": label_free_scores(label_free),
+        "predicted_share": shares,
+    }
     numbering = other_numbering(scores.confusion.numpy(), classes.ids)
     return result if numbering is None else result | {"numbering": numbering}
 

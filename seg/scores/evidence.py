@@ -18,7 +18,13 @@ from dem_apps.entropy import Mask
 from dem_apps.test_time_methods.network import find_logits, takes
 from seg.models.network import finite
 from seg.models.tiles import GRID
-from seg.scores.segmentation_scores import LabelFreeScores, at_size, confusion
+from seg.scores.segmentation_scores import (
+    at_size,
+    confusion,
+    label_free_scores,
+    label_free_sums,
+    predicted_shares,
+)
 
 #: A network as a function from images (B, 3, H, W), as it takes them,
 #: to logits (B, C, h, w).
@@ -77,18 +83,16 @@ class Views:
     """One network's predictions of the images of a probe."""
 
     logits: Sequence[Tensor]  #: (B, C, h, w) of each batch, as the network returns them
-    sums: Tensor  #: (N, 2C + 2), the sums of :class:`LabelFreeScores` of each image
+    sums: Tensor  #: (N, 2C + 2), the :func:`label_free_sums` of each image
     agreements: Tensor  #: (N, V, C, C) pixels of each image by their class and by that of V views
 
     def evidence(self, images: slice = slice(None)) -> Evidence:
         """The evidence on some of the images, counted in the order of the batches."""
-        sums = self.sums[images]
-        agreements = self.agreements[images]
-        scores = LabelFreeScores(agreements.shape[-1])
-        scores.sums = sums.sum(0)
-        entropy = -scores.result()["entropy"]
-        stability = _stability(agreements.sum(0))
-        return Evidence(len(sums), tuple(scores.predicted_shares()), entropy, stability)
+        by_image = self.sums[images]
+        sums = by_image.sum(0)
+        entropy = -label_free_scores(sums)["entropy"]
+        stability = _stability(self.agreements[images].sum(0))
+        return Evidence(len(by_image), tuple(predicted_shares(sums)), entropy, stability)
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,9 @@ class Probe:
                 others.append(forward(self._smaller(batch)))
             tables = [_agreements(logits, other, valid) for other in others]
             agreements.append(torch.stack(tables, 1))
-            sums += _sums_by_image(logits.float(), valid)
+            masks = () if valid is None else valid.split(1)
+            for image, mask in zip_longest(logits.float().split(1), masks):
+                sums.append(label_free_sums(image, mask))
             predicted.append(logits)
         return Views(predicted, torch.stack(sums), torch.cat(agreements))
 
@@ -157,16 +163,6 @@ class Probe:
             for side in batch.shape[2:]
         ]
         return F.interpolate(batch, size=size, mode="bilinear", align_corners=False, antialias=True)
-
-
-def _sums_by_image(logits: Tensor, valid: Mask) -> list[Tensor]:
-    """Return the sums of :class:`LabelFreeScores` for each image."""
-    sums = []
-    for image, mask in zip_longest(logits.split(1), () if valid is None else valid.split(1)):
-        scores = LabelFreeScores(logits.shape[1])
-        scores.update(image, mask)
-        sums.append(scores.sums)
-    return sums
 
 
 def _agreements(logits: Tensor, other: Tensor, valid: Mask) -> Tensor:

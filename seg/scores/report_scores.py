@@ -117,12 +117,14 @@ def print_scores(result: Document, title: str) -> None:
 
 def print_checkpoints(rows: dict[str, Document]) -> None:
     """Print a run's checkpoints: by name ``step``, ``miou`` (None for all without labels) and ``chosen_by``."""
-    header = ["checkpoint", "step", "chosen by"]
-    texts = [[name, str(row["step"]), row["chosen_by"]] for name, row in rows.items()]
-    if any(row["miou"] is not None for row in rows.values()):
-        header.insert(2, "mean IoU %")
-        for text, row in zip(texts, rows.values(), strict=True):
-            text.insert(2, _text(SCORES[0], row["miou"]))
+    header = ["checkpoint", "step", "mean IoU %", "chosen by"]
+    texts = [
+        [name, str(row["step"]), _text(SCORES[0], row["miou"]), row["chosen_by"]]
+        for name, row in rows.items()
+    ]
+    if all(row["miou"] is None for row in rows.values()):
+        for line in (header, *texts):
+            del line[2]
     caption = "other commands take last, or what --checkpoint names"
     if "best" in rows:
         caption = (

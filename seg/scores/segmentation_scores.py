@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from dem_apps.entropy import Mask, probabilities, shannon_entropy
 from dem_apps.reduction import sums_in
 from dem_apps.runtime.documents import Document
+from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import Counts
 
 #: Confusion matrices (C, C), pixels by label and prediction, one for each image.
@@ -35,16 +36,15 @@ class SegmentationScores:
 
     Three pixels are predicted road, road, sky; the labels are road, sky and *ignored*:
 
-    >>> scores = SegmentationScores(("road", "sky"), ignore_index=255)
+    >>> scores = SegmentationScores(("road", "sky"))
     >>> scores.update(torch.tensor([[[[2.0, 2.0, 0.0]], [[0.0, 0.0, 2.0]]]]), torch.tensor([[[0, 1, 255]]]))
     >>> result = scores.result()
     >>> result["per_class_iu"], result["miou"], result["pixel_accuracy"]
     ({'road': 0.5, 'sky': 0.0}, 0.25, 0.5)
     """
 
-    def __init__(self, class_names: tuple[str, ...], ignore_index: int) -> None:
+    def __init__(self, class_names: tuple[str, ...]) -> None:
         self.class_names = class_names
-        self.ignore_index = ignore_index
         classes = len(class_names)
         self._sizes = [(classes + 1) * classes, classes, _CONFIDENCE_BINS, _CONFIDENCE_BINS]
         self.sums = torch.zeros(sum(self._sizes), dtype=torch.float64)
@@ -131,11 +131,11 @@ class SegmentationScores:
     ) -> Tensor:
         """Return the sums of one image; all arguments are (N,)."""
         classes = len(self.class_names)
-        ignored = label == self.ignore_index
+        ignored = label == IGNORE_INDEX
         if ((label < 0) | (label >= classes))[~ignored].any():
             raise ValueError(
                 f"labels hold {label.min()} to {label.max()}, and train ids are 0 to {classes - 1}, or "
-                f"{self.ignore_index} where nothing counts"
+                f"{IGNORE_INDEX} where nothing counts"
             )
         table = confusion(label.masked_fill(ignored, classes), prediction, classes, classes + 1)
         bins = (confidence * _CONFIDENCE_BINS).long().clamp_max_(_CONFIDENCE_BINS - 1)
@@ -211,64 +211,61 @@ def at_size(valid: Tensor, size: Sequence[int]) -> Tensor:
     ].bool()
 
 
-class LabelFreeScores:
-    """Accumulates label-free scores of predictions, to select a checkpoint by; higher is better for each.
+def label_free_sums(logits: Tensor, valid: Mask = None) -> Tensor:
+    """Return what the label-free scores of predictions are made of; processes and batches add it up.
+
+    Args:
+        logits: (B, C, h, w) of the main head.
+        valid: (B, H, W) bool at any size, True where pixels count; None for all.
+
+    Returns:
+        (2C + 2,) float64 on the CPU: sums over the pixels of probabilities (C,), of predicted classes (C,), of 1, and
+        of the entropy in nats.
+    """
+    logits = logits.detach()
+    if valid is not None:
+        counted = at_size(valid, logits.shape[2:]).to(logits.device)
+        logits = logits.movedim(1, 0)[:, counted][None, :, None]
+    p = probabilities(logits, 1)
+    wide = sums_in(p)
+    predicted = torch.bincount(logits.argmax(1).flatten(), minlength=logits.shape[1])
+    entropy = shannon_entropy(logits, 1).sum(dtype=wide)
+    pixels = entropy.new_tensor([p[:, 0].numel()])
+    parts = [p.sum((0, 2, 3), dtype=wide), predicted, pixels, entropy.view(1)]
+    return torch.cat(parts).cpu().double()
+
+
+def predicted_shares(sums: Tensor) -> list[float]:
+    """Return the share of the pixels predicted as each class by :func:`label_free_sums`; all 0 without any pixel."""
+    shares: list[float] = _label_free_means(sums)[1].tolist()
+    return shares
+
+
+def label_free_scores(sums: Tensor) -> dict[str, float]:
+    """Label-free scores by name, to select a checkpoint by; higher is better, and all are 0 without any pixel.
 
     A network that predicts one class everywhere is certain: ``entropy`` is high, ``im`` is not, and
-    ``largest_class_share`` shows the collapse. ``sums`` is the whole state, (2C + 2,) float64, which processes add up.
+    ``largest_class_share`` shows the collapse.
+
+    - ``entropy``: minus the mean Shannon entropy of a pixel, divided by log C; −1 to 0.
+    - ``im``: information maximisation, the entropy of the mean prediction minus the mean entropy, divided by
+      log C; 0 to 1.
+    - ``largest_class_share``: the share of pixels in the largest predicted class; no criterion.
+
+    Args:
+        sums: of :func:`label_free_sums`.
     """
+    marginal, predicted, entropy = _label_free_means(sums)
+    scale = math.log(len(marginal))
+    return {
+        "entropy": -float(entropy) / scale,
+        "im": float(torch.special.entr(marginal).sum() - entropy) / scale,
+        "largest_class_share": float(predicted.max()),
+    }
 
-    def __init__(self, num_classes: int) -> None:
-        self.num_classes = num_classes
-        self.sums = torch.zeros(2 * num_classes + 2, dtype=torch.float64)
 
-    def update(self, logits: Tensor, valid: Mask = None) -> None:
-        """Add the main head's logits.
-
-        Args:
-            logits: (B, C, h, w).
-            valid: (B, H, W) bool at any size, True where pixels count; None for all.
-        """
-        if valid is not None:
-            masks = at_size(valid, logits.shape[2:]).to(logits.device)
-            for image, mask in zip(logits, masks, strict=True):
-                self.update(image[:, mask][None, :, None])
-            return
-        logits = logits.detach()
-        if not logits.numel():
-            return
-        p = probabilities(logits, 1)
-        wide = sums_in(p)
-        predicted = torch.bincount(logits.argmax(1).flatten(), minlength=self.num_classes)
-        entropy = shannon_entropy(logits, 1).sum(dtype=wide)
-        pixels = entropy.new_tensor([p[:, 0].numel()])
-        parts = [p.sum((0, 2, 3), dtype=wide), predicted, pixels, entropy.view(1)]
-        self.sums += torch.cat(parts).cpu()
-
-    def predicted_shares(self) -> list[float]:
-        """Return the share of the pixels predicted as each class, (C,); all 0 without any image."""
-        shares: list[float] = self._means()[1].tolist()
-        return shares
-
-    def _means(self) -> tuple[Tensor, ...]:
-        """Return the mean over the pixels of probabilities (C,), predicted classes (C,) and entropy (1,)."""
-        marginal, predicted, pixels, entropy = self.sums.split(
-            [self.num_classes, self.num_classes, 1, 1]
-        )
-        return tuple(part / pixels.clamp_min(1) for part in (marginal, predicted, entropy))
-
-    def result(self) -> dict[str, float]:
-        """The scores by name, all 0 without any image.
-
-        - ``entropy``: minus the mean Shannon entropy of a pixel, divided by log C; −1 to 0.
-        - ``im``: information maximisation, the entropy of the mean prediction minus the mean entropy, divided by
-          log C; 0 to 1.
-        - ``largest_class_share``: the share of pixels in the largest predicted class; no criterion.
-        """
-        marginal, predicted, entropy = self._means()
-        scale = math.log(self.num_classes)
-        return {
-            "entropy": -float(entropy) / scale,
-            "im": float(torch.special.entr(marginal).sum() - entropy) / scale,
-            "largest_class_share": float(predicted.max()),
-        }
+def _label_free_means(sums: Tensor) -> tuple[Tensor, ...]:
+    """Return the mean over the pixels of probabilities (C,), predicted classes (C,) and entropy (1,)."""
+    classes = len(sums) // 2 - 1
+    marginal, predicted, pixels, entropy = sums.split([classes, classes, 1, 1])
+    return tuple(part / pixels.clamp_min(1) for part in (marginal, predicted, entropy))

@@ -207,16 +207,15 @@ class InputSums:
             statistics = None, None  # torch takes those of the batch
         layer.running_mean, layer.running_var = statistics
 
-    @staticmethod
-    def moments(sums: Tensor) -> Moments:
+    def moments(self) -> Moments:
         """(C,) mean, and variance over the number of pixels."""
-        mean, square = (sums[:-1] / sums[-1]).chunk(2)
+        mean, square = (self.sums[:-1] / self.sums[-1]).chunk(2)
         return mean, square - mean.square()
 
     def take(self, share: float) -> None:
         """Mix the layer's ``running_mean`` and ``running_var`` by a share; those of a layer without input stay."""
         statistics, pixels = self.before, self.sums[-1]
         if float(pixels) > 0:
-            mean, variance = self.moments(self.sums)
+            mean, variance = self.moments()
             statistics = mixed(*self.before, mean, variance * pixels / (pixels - 1), share)
         self.layer.running_mean, self.layer.running_var = statistics

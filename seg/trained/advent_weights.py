@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dem_apps.errors import passed_on
 from dem_apps.runtime.files import new_folder
@@ -86,15 +86,14 @@ def from_advent(advent: Tensors, num_classes: int, where: str) -> dict[str, Tens
     weights = {_our_name(name): value for name, value in short.items()}
     with torch.device("meta"):  # shapes alone
         network = AdventDeepLabV2(num_classes)
-    whole: nn.Module = network
     if all(name.startswith(_START_PREFIX) for name in short):  # its heads are of another data set
-        whole = nn.ModuleDict({"encoder": network.encoder})
+        del network.main_head, network.auxiliary_head
         weights = {name: value for name, value in weights.items() if name.startswith(ENCODER)}
     with passed_on(
         f"{where} is no ResNet-101 of ADVENT with both heads for {num_classes} classes (--classes)"
     ):
-        whole.load_state_dict(weights, assign=True)
-    return dict(whole.float().state_dict())
+        network.load_state_dict(weights, assign=True)
+    return dict(network.float().state_dict())
 
 
 def _our_name(name: str) -> str:

@@ -99,8 +99,8 @@ class Description:
         """
         file, pixels = folder / PREPROCESSOR_FILE, read_format(folder)
         document = _with_file(document or ASSUMED, file)
-        fields: Document = {"pixels": pixels, "origin": f"the network's own {PIXELS_FILE}"}
-        fields |= known
+        origin = f"the network's own {PIXELS_FILE}"
+        fields: Document = {"pixels": pixels, "origin": origin, **known}
         if pixels.is_rgb:
             fields |= _input_fields(document, file)
         reduces = fields["reduce_labels"] = any(map(document.get, _REDUCES))

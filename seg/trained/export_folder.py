@@ -9,7 +9,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import new_folder
+from seg.models.network import needed_package
 from seg.models.smp_network import SmpNetwork
 from seg.models.tiles import GRID
 from seg.models.transformers_network import TransformersNetwork
@@ -70,7 +70,8 @@ def _write_onnx(trained: TrainedNetwork, file: Path) -> list[str]:
     number where the network allows, else the sides of one image. Some parts depend on the size,
     such as adaptive pooling.
     """
-    _check_onnx_is_installed()
+    for package in ("onnx", "onnxruntime", "onnxscript"):  # before minutes of work
+        needed_package(package, "--onnx", "onnx")
     description, classes = trained.description, trained.num_classes
     step, bands = math.lcm(GRID, description.multiple), description.pixels.bands
     width, height = description.size or (512, 512)
@@ -78,31 +79,18 @@ def _write_onnx(trained: TrainedNetwork, file: Path) -> list[str]:
     # padding by the size, as in TensorFlow's networks, gives torch's exporter expressions without end
     padding = (AvgPool2dSame, Conv2dSame)
     pads_by_size = any(isinstance(part, padding) for part in trained.network.modules())
+    difference = None
     if not pads_by_size and all(side % step == 0 and side > step for side in (width, height)):
         batch = (2, bands, height + step, width + 2 * step)
         with suppress(InputError):
             difference = _exported(trained, file, [batch, image], step)
-            images = f"images (B, {bands}, H, W), normalised, H and W multiples of {step}"
-            return _about(file, images, f"(B, {classes}, H, W)", difference)
-    difference = _exported(trained, file, [image])
-    shape = f"(1, {classes}, {height}, {width})"
-    return _about(file, f"images {image}, normalised", shape, difference)
-
-
-def _check_onnx_is_installed() -> None:
-    """Check that the packages of exporter and comparison are installed, before minutes of work."""
-    for package in ("onnx", "onnxruntime", "onnxscript"):
-        try:
-            import_module(package)
-        except ImportError as error:
-            raise InputError(
-                f"--onnx needs the package {package}, which is not installed; run pip install 'dem-apps[onnx]'"
-            ) from error
-
-
-def _about(file: Path, images: str, shape: str, difference: float) -> list[str]:
+            images = f"(B, {bands}, H, W), normalised, H and W multiples of {step}"
+            shape = f"(B, {classes}, H, W)"
+    if difference is None:
+        difference = _exported(trained, file, [image])
+        images, shape = f"{image}, normalised", f"(1, {classes}, {height}, {width})"
     return [
-        f"{file.name}: {images}, to logits {shape}",
+        f"{file.name}: images {images}, to logits {shape}",
         f"its logits differ from the network's by up to {difference:.2g}",
     ]
 

@@ -136,11 +136,6 @@ def open_to_predict(settings: PredictSettings) -> TrainedNetwork:
     return trained
 
 
-def open_trained(spec: str, weights: str | None = None) -> TrainedNetwork:
-    """The network of a SPEC, with what its own files say of it."""
-    return open_network(NetworkSettings(model=spec, weights=weights))
-
-
 @torch.inference_mode(False)
 def open_network(settings: NetworkSettings) -> TrainedNetwork:
     """The network of ``--model``, or of ``--run``, on the CPU and in ``eval()`` mode, with what the user says of it.
@@ -180,7 +175,7 @@ def _read_adapted(out: Path) -> TrainedNetwork:
     """The network in the folder that seg.adapt wrote, as a whole."""
     inner, file = out / ADAPTED, out / ADAPT_FILE
     if any((inner / name).is_file() for name in ("config.yaml", CONFIG_FILE)):
-        return replace(open_trained(str(inner)), spec=str(out))
+        return replace(open_network(NetworkSettings(model=str(inner))), spec=str(out))
     document = required(read_json(file), str(file), settings=dict)
     adapted = required(document["settings"], f"{file}, settings", model=str)
     model = adapted["model"]

@@ -29,8 +29,9 @@ from seg.models.weights_file import (
 )
 from seg.scores.checkpoints import chosen_by
 from seg.trained.description import Description, PlainLogits
-from seg.trained.open import open_trained
+from seg.trained.open import open_network
 from seg.trained.run_network import ENCODER, input_of_run, only_encoder, saved_run
+from seg.trained.settings import NetworkSettings
 
 FLAG = "--model.start-from"
 
@@ -126,7 +127,7 @@ class Start:
         if _is_saved(source):
             # building a network must not move the training's random numbers
             with torch.random.fork_rng(devices=[]):
-                trained = open_trained(str(source))
+                trained = open_network(NetworkSettings(model=str(source)))
             network, description = trained.network, trained.description
             if isinstance(network, PlainLogits):
                 network = network.network

@@ -23,6 +23,7 @@ from seg.maps.run_pictures import map_pictures, save_panel
 from seg.methods.optimization import Means, MicroBatches
 from seg.scores.checkpoints import CRITERION, CheckpointSelector
 from seg.scores.evaluation import OnSample, evaluate
+from seg.scores.evidence import plain_forward
 from seg.training.step import TrainState
 
 _LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
@@ -143,9 +144,8 @@ class TrainingRun:
     def _scores(self, write_maps: bool) -> Document:
         predict = self.state.predict
         return evaluate(
-            self.state.scored_model(),
+            plain_forward(self.state.scored_model().eval()),
             self.pair.target_val,
-            self.pair.classes,
             predict.accelerator.device,
             align_corners=predict.align_corners,
             on_sample=self._on_map_sample(write_maps),

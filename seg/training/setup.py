@@ -197,22 +197,21 @@ def build_state(
     row = METHODS[config.method]
     options = config.method_options()
     if options:
-        options["weights"] = weights.on_target(row.weight, predict.heads)
-    make_objectives = partial(
-        HeadObjectives,
+        options["weights"] = weights.on_target(row.weight, network.heads)
+    objectives = HeadObjectives(
         str(config.loss),
         num_classes,
-        weights.on_target("target", predict.heads),
+        weights.on_target("target", network.heads),
         config.reduction,
         config.objective_options(),
-    )
-    method = resolve_name(row.path)(predict, num_classes, make_objectives, **options)
+    ).to(accelerator.device)
+    method = resolve_name(row.path)(predict, num_classes, objectives, **options)
     on_source = {"main": weights.seg_main, "aux": weights.seg_aux}
     return TrainState(
         predict,
         optimizer,
         method,
-        {head: on_source[head] for head in predict.heads},
+        {head: on_source[head] for head in network.heads},
         PolySchedule(int(rates.horizon or 0), rates.power),
         torch.zeros(num_classes, dtype=torch.int64, device=accelerator.device),
         bool(weights.relative),

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from seg.data.settings import DataConfig, TargetDataConfig
 from seg.evaluate import main
 from seg.inference.evaluate_run import prediction_writer
 from seg.scores.evaluation import evaluate
+from seg.scores.evidence import plain_forward
 from seg.trained.open import load
 
 CPU = torch.device("cpu")
@@ -41,18 +41,20 @@ class Answers(nn.Module):
         return {"main": self.answers.pop(0)}
 
 
+class Samples(list):
+    classes = CITYSCAPES_CLASSES
+
+
 def test_scores_need_a_network_that_works():
-    samples = [
-        Sample("folder/0.png", np.zeros((10, 16, 3), np.uint8), np.zeros((20, 32), np.uint8))
-    ]
+    sample = Sample("folder/0.png", np.zeros((10, 16, 3), np.uint8), np.zeros((20, 32), np.uint8))
+    samples = Samples([sample])
     broken = Answers(samples)
     broken.answers[0][:, 0] = torch.nan
     refuses(
         r"folder/0\.png: the network's output is not finite",
         evaluate,
-        broken,
+        plain_forward(broken),
         samples,
-        CITYSCAPES_CLASSES,
         CPU,
     )
 
@@ -66,10 +68,8 @@ def test_cityscapes_own_package_gives_the_same_scores(target, tmp_path):
     dataset = open_validation(DataConfig(root=str(target)), CITYSCAPES_CLASSES)
     folder = tmp_path / "predictions"
     folder.mkdir()
-    writer = prediction_writer(
-        folder, CITYSCAPES_CLASSES, [Path(image).stem for image, _ in dataset.files]
-    )
-    result = evaluate(Answers(dataset), dataset, CITYSCAPES_CLASSES, CPU, on_sample=writer)
+    writer = prediction_writer(folder, dataset)
+    result = evaluate(plain_forward(Answers(dataset)), dataset, CPU, on_sample=writer)
     arguments = theirs.args
     # no instances are drawn
     arguments.evalInstLevelScore, arguments.quiet, arguments.JSONOutput = False, True, False

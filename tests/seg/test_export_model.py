@@ -7,11 +7,11 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 from support import refuses
+from support.trained_networks import open_trained
 from support.untrained_run import write_run
 
 from seg.export_model import ExportModelConfig, export_model
 from seg.models.settings import ModelConfig
-from seg.trained.open import open_trained
 from seg.trained.trained_network import TrainedNetwork
 
 IMAGES = torch.randn(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))

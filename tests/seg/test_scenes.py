@@ -18,7 +18,7 @@ from seg.export_model import ExportModelConfig, export_model
 from seg.inference import export_images
 from seg.methods.self_training import pseudo_labels
 from seg.models.settings import ModelConfig
-from seg.scores.segmentation_scores import LabelFreeScores, SegmentationScores
+from seg.scores.segmentation_scores import SegmentationScores, label_free_scores, label_free_sums
 from seg.train import train
 from seg.trained.description import Description
 from seg.trained.run_network import open_run
@@ -291,14 +291,12 @@ def test_pixels_without_data_move_no_score():
     valid = torch.ones(1, 8, 10, dtype=torch.bool)
     valid[:, :, 6:] = False
     wild = torch.where(valid[:, None], logits, 100 * torch.randn(1, 3, 8, 10))
-    masked, cut = (SegmentationScores(("a", "b", "c"), 255) for _ in range(2))
+    masked, cut = (SegmentationScores(("a", "b", "c")) for _ in range(2))
     masked.update(wild, torch.where(valid, label, 255), valid)
     cut.update(logits[..., :6], label[..., :6])
     torch.testing.assert_close(masked.sums, cut.sums)
-    free, free_cut = LabelFreeScores(3), LabelFreeScores(3)
-    free.update(wild, valid)
-    free_cut.update(logits[..., :6])
-    assert free.result() == pytest.approx(free_cut.result())
+    free, free_cut = label_free_sums(wild, valid), label_free_sums(logits[..., :6])
+    assert label_free_scores(free) == pytest.approx(label_free_scores(free_cut))
 
 
 def test_pseudo_labels_look_past_pixels_without_data():

@@ -6,11 +6,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from seg.trained.open import open_trained
+from seg.trained.open import open_network
+from seg.trained.settings import NetworkSettings
 from seg.trained.trained_network import TrainedNetwork
 
 IMAGES = torch.randn(2, 3, 64, 96, generator=torch.Generator().manual_seed(0))
 ODD = IMAGES[:, :, :45, :70]
+
+
+def open_trained(spec: str, weights: str | None = None) -> TrainedNetwork:
+    """The network of a SPEC, with what its own files say of it."""
+    return open_network(NetworkSettings(model=spec, weights=weights))
 
 
 def shake(network: nn.Module) -> None:

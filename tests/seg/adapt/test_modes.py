@@ -9,13 +9,13 @@ import pytest
 import torch
 from support import cases, contents
 from support.adapting import as_seen, moved, predicted, spec
+from support.trained_networks import open_trained
 
 from dem_apps import TestTimeAdapter
 from seg.adapt import adapt
 from seg.adaptation.decision import Verdict
 from seg.adaptation.settings import LEARNING
 from seg.models.batch_norm import batch_norm_normalises
-from seg.trained.open import open_trained
 
 
 def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config, networks, tmp_path):

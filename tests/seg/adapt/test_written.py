@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from support import contents, noise, refuses, save
 from support.adapting import IMAGENET, as_seen, moved, parsed, predicted, spec
+from support.trained_networks import open_trained
 
 from dem_apps.errors import InputError
 from seg.adapt import adapt, main
@@ -22,7 +23,6 @@ from seg.adaptation.decision import RECORD, Verdict
 from seg.adaptation.images import ImageNumbers
 from seg.scores.evidence import Probe, plain_forward
 from seg.trained.adaptive_batch_norm import SHARES
-from seg.trained.open import open_trained
 
 KINDS = ("prediction", "entropy", "pred_labelIds")
 

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -20,8 +21,8 @@ from seg.config import TrainConfig
 from seg.data.domains import open_pair
 from seg.data.settings import TargetDataConfig
 from seg.inference.protocol import protocol
-from seg.models.batch_norm import BATCH_NORM_POLICIES, feed_batch_norm, set_up_batch_norm
-from seg.models.settings import ModelConfig
+from seg.models.batch_norm import feed_batch_norm, set_up_batch_norm
+from seg.models.settings import BatchNormPolicy, ModelConfig
 from seg.train import train
 from seg.trained.adaptive_batch_norm import re_estimated
 from seg.trained.run_network import open_run
@@ -48,7 +49,7 @@ def by_batch(model, images):
     )
 
 
-@pytest.mark.parametrize("policy", BATCH_NORM_POLICIES)
+@pytest.mark.parametrize("policy", get_args(BatchNormPolicy))
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_a_policy_decides_what_normalises_and_what_moves(model, images, policy, domain):
     moves = {

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from support import cases
+from support.trained_networks import open_trained
 
 from dem_apps.runtime.run_reader import read_metrics
 from seg import build_model
@@ -18,7 +19,6 @@ from seg.models.networks import NETWORKS
 from seg.models.settings import ModelConfig
 from seg.models.smp_network import SMP_NETWORKS
 from seg.train import train
-from seg.trained.open import open_trained
 
 #: ``pretrained`` is whatever a folder describes: test_start_from.py.
 OWN = [name for name in NETWORKS if name not in (*SMP_NETWORKS, "pretrained")]

@@ -19,7 +19,7 @@ def logits_for(prediction, confidence_logit=5.0):
 
 
 def test_a_class_that_is_predicted_but_never_labelled_counts_as_zero():
-    scores = SegmentationScores(NAMES, 255)
+    scores = SegmentationScores(NAMES)
     scores.update(logits_for(torch.full((1, 2, 2), 3)), torch.zeros(1, 2, 2, dtype=torch.long))
     result = scores.result()
     assert result["per_class_iu"] == {"a": 0.0, "b": None, "c": None, "d": 0.0}
@@ -37,7 +37,7 @@ def drawn(seed, scale, height=40, width=50):
 
 
 def scored(*batches):
-    scores = SegmentationScores(NAMES, 255)
+    scores = SegmentationScores(NAMES)
     for logits, label in batches:
         scores.update(logits, label)
     return scores

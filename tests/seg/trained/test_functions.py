@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from support import cases, refuses
-from support.trained_networks import IMAGES, ODD, shake
+from support.trained_networks import IMAGES, ODD, open_trained, shake
 from support.untrained_run import write_run
 from torch.nn import functional as F
 
@@ -18,7 +18,6 @@ from seg import load
 from seg.data.labels import named_classes
 from seg.data.read_images import ImagePixels
 from seg.data.settings import TargetDataConfig
-from seg.trained.open import open_trained
 
 OWN_NETWORK = """
 import torch

@@ -8,11 +8,11 @@ import segmentation_models_pytorch as smp
 import torch
 from safetensors import SafetensorError
 from support import cases, refuses
-from support.trained_networks import IMAGES, ODD, assert_comes_back, shake
+from support.trained_networks import IMAGES, ODD, assert_comes_back, open_trained, shake
 
 from seg import build_model
 from seg.data.labels import named_classes
-from seg.trained.open import open_network, open_trained
+from seg.trained.open import open_network
 from seg.trained.settings import NetworkSettings
 
 SMP = {

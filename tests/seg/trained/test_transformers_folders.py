@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support import cases, refuses
-from support.trained_networks import assert_comes_back
-
-from seg.trained.open import open_trained
+from support.trained_networks import assert_comes_back, open_trained
 
 
 def segformer(folder, **settings):
