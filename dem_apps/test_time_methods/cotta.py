@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from dem_apps.entropy import Mask, computed_in
+from dem_apps.entropy import computed_in
 from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.copies import State, check_copies, in_float32, put_values
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import (
     Method,
     check_dense,
-    fitted_mask,
     resized,
 )
 
@@ -68,20 +67,15 @@ class CoTTA(Method):
         self.teacher = copy.deepcopy(learner.network.model).requires_grad_(False)
         self._begin_average(learner)
 
-    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
-        """The teacher's forward passes, and a forward and a backward of the network."""
-        taught = self.predict(learner, images)
-        counted = fitted_mask(mask, images, taught)
-        if not counted.any():
-            return taught
-        logits = learner.logits(images)
-        loss = learner.weighed(self._cross_entropy(logits, taught, counted), taught, counted)
+    def learn(self, learner: Learner, images: Tensor, logits: Tensor, counted: Tensor) -> None:
+        """A forward and a backward of the network; ``logits`` are the teacher's."""
+        student = learner.logits(images)
+        loss = learner.weighed(self._cross_entropy(student, logits, counted), logits, counted)
         if self.objective_weight:
-            loss = loss + self.objective_weight * learner.loss(logits, counted)
+            loss = loss + self.objective_weight * learner.loss(student, counted)
         learner.descend(loss)
         self._follow(learner)
         self._restore(learner)
-        return taught
 
     @torch.no_grad()
     def predict(self, learner: Learner, images: Tensor) -> Tensor:
