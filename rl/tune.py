@@ -19,7 +19,7 @@ from dem_apps.jobs.executor import ONE_THREAD, Job, SearchConfig, parse_search
 from dem_apps.jobs.grid import run_jobs
 from dem_apps.objectives import OBJECTIVE_NAMES, objective_options
 from dem_apps.objectives.flags import given_options
-from dem_apps.runtime.arguments import flags, of_machine
+from dem_apps.runtime.arguments import flags, marked
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import write_json
@@ -122,7 +122,7 @@ def tune(
         config,
         plan,
         {"seeds": config.seeds, "train": asdict(resolved)},
-        of_machine(TrainConfig),
+        marked(TrainConfig, "of_machine"),
         jobs,
         ONE_THREAD,
     ) as (path, study):
