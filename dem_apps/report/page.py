@@ -14,7 +14,6 @@ from dem_apps.errors import InputError, printable
 from dem_apps.report.charts import curve_charts
 from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import (
-    Finished,
     Groups,
     Run,
     Runs,
@@ -54,7 +53,7 @@ def write_report(paths: Sequence[Path], out: Path) -> Path:
     return _written(read_runs(paths), out)
 
 
-def write_grid_page(finished: Sequence[Finished], out: Path, control: str | None) -> Path:
+def write_grid_page(finished: Runs, out: Path, control: str | None) -> Path:
     """Write the page of a grid's finished runs, named by their arms, the ``control`` first."""
     runs = [replace(run, name=f"{run.arm}, seed {run.seed}") for run in finished]
     runs.sort(key=lambda run: run.arm != control)

@@ -120,8 +120,6 @@ class Group:
 Runs = Sequence[Run]
 #: Arms that are compared; on a page the first is the baseline.
 Groups = Sequence[Group]
-#: A finished run of a grid, with its row and its arm.
-Finished = Run
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:

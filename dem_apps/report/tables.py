@@ -16,7 +16,7 @@ from typing import Any
 
 from dem_apps.errors import InputError, printable
 from dem_apps.report.intervals import difference_interval
-from dem_apps.report.runs import Finished, Group, Groups, Run, Runs, differing, flat, runs_of
+from dem_apps.report.runs import Group, Groups, Run, Runs, differing, flat, runs_of
 from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score, Scores
@@ -168,7 +168,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_atomically(path, text.getvalue().encode(errors="backslashreplace"))
 
 
-def write_grid_report(finished: Sequence[Finished], out: Path, control: str | None) -> str:
+def write_grid_report(finished: Runs, out: Path, control: str | None) -> str:
     """Write ``runs.csv`` and ``table.md``.
 
     Args:
@@ -186,7 +186,7 @@ def write_grid_report(finished: Sequence[Finished], out: Path, control: str | No
     return score_tables(compared, control, [finished[0].info.scores[0].key])
 
 
-def by_row(runs: Sequence[Finished]) -> Compared:
+def by_row(runs: Runs) -> Compared:
     """Return the runs of each row and arm, in the order given; an InputError for two of one seed."""
     compared: Compared = {}
     for run in runs:
@@ -244,7 +244,7 @@ def _aligned(table: Table | None) -> str:
     return f"{table.caption}\n\n{markdown(header, rows)}"
 
 
-def _csv_rows(runs: Sequence[Finished]) -> list[Document]:
+def _csv_rows(runs: Runs) -> list[Document]:
     """Return row, arm, seed, settings in which runs differ, every score unscaled, and scores of every class."""
     differ = differing([flat(run.config) for run in runs])
     rows = []
