@@ -53,9 +53,7 @@ def kernel_pass(
     num_classes = rows.shape[1]
     length = 2 * num_classes + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
     sums = torch.empty(length, dtype=torch.float64, device="cpu")
-    function = getattr(load_kernel(), f"pass_{_DTYPES[rows.dtype]}")
-    settings = _settings(rows, spec, grouped)
-    function(ctypes.byref(settings), *map(_pointer, [rows, counted, *out, sums]))
+    _call("pass", rows, spec, grouped, counted, *out, sums)
     return sums if grouped else sums[: 2 * num_classes : num_classes]
 
 
@@ -70,14 +68,23 @@ def kernel_finish(
 
     The arguments are the same as in :func:`dem_apps.fused.one_pass.chunked_finish`.
     """
-    function = getattr(load_kernel(), f"finish_{_DTYPES[rows.dtype]}")
-    settings = _settings(rows, ObjectiveSpec("gmc"), True)
     weights = weights.float().contiguous()
     weighted_rows = None if weighted_rows is None else weighted_rows.float().contiguous()
-    function(
-        ctypes.byref(settings),
-        *map(_pointer, [rows, predicted, inverse_delta, weights, weighted_rows]),
+    _call(
+        "finish", rows, ObjectiveSpec("gmc"), True, predicted, inverse_delta, weights, weighted_rows
     )
+
+
+def _call(
+    name: str, rows: Tensor, spec: ObjectiveSpec, grouped: bool, *arrays: Tensor | None
+) -> None:
+    """Call a function of the kernel, for the dtype of the rows, with the addresses of the rows and of other arrays."""
+    function = getattr(load_kernel(), f"{name}_{_DTYPES[rows.dtype]}")
+    settings = pass_settings(
+        tuple(rows.shape), rows.stride(), spec, grouped, torch.get_num_threads()
+    )
+    addresses = [0 if array is None else array.data_ptr() for array in (rows, *arrays)]
+    function(ctypes.byref(settings), *map(ctypes.c_void_p, addresses))
 
 
 class _Settings(ctypes.Structure):
@@ -123,11 +130,3 @@ def pass_settings(
         alpha=spec.alpha,
         delta_floor=ENTROPY_DELTA_FLOOR if spec.delta == "entropy" else 0.0,
     )
-
-
-def _settings(rows: Tensor, spec: ObjectiveSpec, grouped: bool) -> ctypes.Structure:
-    return pass_settings(tuple(rows.shape), rows.stride(), spec, grouped, torch.get_num_threads())
-
-
-def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
