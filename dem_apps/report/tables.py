@@ -129,8 +129,10 @@ def class_table(groups: Groups) -> Table | None:
     names = chain.from_iterable(run.by_class(main.key) for run in runs)
     table = Table(f"{main.title} by class", ["class", *(heading for heading, *_ in columns)])
     for name in dict.fromkeys(names):
-        scores = [(score, group.scores(score.key, name)) for _, score, group in columns]
-        cells = [Cell(spread(score, values.values())) for score, values in scores]
+        cells = [
+            Cell(spread(score, group.scores(score.key, name).values()))
+            for _, score, group in columns
+        ]
         table.rows.append((f"{name} (tail)" if name in tail else name, cells))
     return table
 

@@ -64,7 +64,7 @@ class CoTTA(Method):
     def begin(self, learner: Learner) -> None:
         """The teacher begins as a copy of the network."""
         self.teacher = deep_copy(learner.network.model).requires_grad_(False)
-        self._begin_average(learner)
+        self.reset(learner)
 
     def learn(self, learner: Learner, images: Tensor, logits: Tensor, counted: Tensor) -> None:
         """A forward and a backward of the network; ``logits`` are the teacher's."""
@@ -116,11 +116,6 @@ class CoTTA(Method):
         }
         put_values(self.teacher, moved)
 
-    def _begin_average(self, learner: Learner) -> None:
-        """The teacher's moving parameters, in float32: half precision rounds a thousandth of a difference away."""
-        of_teacher = dict(self.teacher.named_parameters())
-        self._average = in_float32({name: of_teacher[name] for name in learner.network.weights})
-
     @torch.no_grad()
     def _restore(self, learner: Learner) -> None:
         """θ ← M θ₀ + (1 − M) θ with M of Bernoulli(p)."""
@@ -141,7 +136,9 @@ class CoTTA(Method):
         """The teacher is the network again, which is reset already."""
         model = learner.network.model
         put_values(self.teacher, dict([*model.named_parameters(), *model.named_buffers()]))
-        self._begin_average(learner)
+        # moving parameters in float32: half precision rounds a thousandth of a difference away
+        of_teacher = dict(self.teacher.named_parameters())
+        self._average = in_float32({name: of_teacher[name] for name in learner.network.weights})
 
     def state_dict(self) -> State:
         """The teacher, with what it keeps in float32."""
