@@ -72,9 +72,8 @@ class DeYO(Method):
             learner.logits(self.shuffled(images[chosen], learner.generator)), 1
         )
         label = p.argmax(1, keepdim=True)
-        lost = (p.gather(1, label) - shuffled.gather(1, label))[:, 0]
         plpd = torch.zeros_like(judged.entropy)
-        plpd[chosen] = lost
+        plpd[chosen] = (p.gather(1, label) - shuffled.gather(1, label))[:, 0]
         return plpd
 
     def shuffled(self, images: Tensor, generator: torch.Generator) -> Tensor:
