@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,7 +85,7 @@ def _call(
         tuple(rows.shape), rows.stride(), spec, grouped, torch.get_num_threads()
     )
     addresses = [0 if array is None else array.data_ptr() for array in (rows, *arrays)]
-    function(ctypes.byref(settings), *map(ctypes.c_void_p, addresses))
+    function(settings, *map(ctypes.c_void_p, addresses))
 
 
 class _Settings(ctypes.Structure):
@@ -116,9 +117,17 @@ def pass_settings(
     spec: ObjectiveSpec,
     grouped: bool,
     threads: int,
-) -> ctypes.Structure:
-    """The kernel's settings for logits of ``shape`` (O, C, I) with ``strides`` in elements, and at most ``threads``."""
-    return _Settings(
+) -> Any:
+    """A pointer to the kernel's settings.
+
+    Args:
+        shape: the logits' (O, C, I).
+        strides: the logits', in elements.
+        spec: the member of the family.
+        grouped: sum per predicted class.
+        threads: the kernel's threads at most.
+    """
+    settings = _Settings(
         *shape,
         *strides,
         calibrator=_CALIBRATORS[spec.calibrator],
@@ -130,3 +139,4 @@ def pass_settings(
         alpha=spec.alpha,
         delta_floor=ENTROPY_DELTA_FLOOR if spec.delta == "entropy" else 0.0,
     )
+    return ctypes.byref(settings)

@@ -140,8 +140,9 @@ def class_table(groups: Groups) -> Table | None:
 def _class_columns(groups: Groups) -> list[tuple[str, Score, Group]]:
     """Return the headings of a table by class with their scores: an arm each, or of a single run a mapping each."""
     runs = runs_of(groups)
-    described = runs[0].info.classes
-    known = [score for score in described if any(run.by_class(score.key) for run in runs)]
+    known = [
+        score for score in runs[0].info.classes if any(run.by_class(score.key) for run in runs)
+    ]
     if len(runs) == 1:
         return [(score.title, score, groups[0]) for score in known]
     # without labels there is no IoU
