@@ -302,8 +302,8 @@ def _made(config_class: type[Config], settings: Document) -> Config:
         with suppress(
             argparse.ArgumentError, ArithmeticError, RecursionError, TypeError, ValueError
         ):
-            value = parser.parse_object({key: copy.deepcopy(value)}, defaults=False)[key]
-            set_nested(nested, key, value)
+            made = parser.parse_object({key: copy.deepcopy(value)}, defaults=False)
+            set_nested(nested, key, made[key])
     config: Config = _changed(config_class(), nested)
     check_settings(config)
     return config
