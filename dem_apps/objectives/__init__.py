@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dem_apps.objective import EntropyObjective
 
 #: Name → module and class, which is imported when it is built: the names are known without torch.
-OBJECTIVES: dict[str, str] = {
+OBJECTIVES = {
     "entropy": "dem_apps.objectives.decoupled:Entropy",
     "cadf": "dem_apps.objectives.decoupled:CADF",
     "dem": "dem_apps.objectives.decoupled:DEM",
