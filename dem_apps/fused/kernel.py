@@ -54,7 +54,8 @@ def kernel_pass(
     num_classes = rows.shape[1]
     length = 2 * num_classes + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
     sums = torch.empty(length, dtype=torch.float64, device="cpu")
-    _call("pass", rows, spec, grouped, counted, *out, sums)
+    function = getattr(load_kernel(), f"pass_{_DTYPES[rows.dtype]}")
+    function(*_arguments(rows, spec, grouped, counted, *out, sums))
     return sums if grouped else sums[: 2 * num_classes : num_classes]
 
 
@@ -71,21 +72,19 @@ def kernel_finish(
     """
     weights = weights.float().contiguous()
     weighted_rows = None if weighted_rows is None else weighted_rows.float().contiguous()
-    _call(
-        "finish", rows, ObjectiveSpec("gmc"), True, predicted, inverse_delta, weights, weighted_rows
-    )
+    function = getattr(load_kernel(), f"finish_{_DTYPES[rows.dtype]}")
+    arrays = (predicted, inverse_delta, weights, weighted_rows)
+    function(*_arguments(rows, ObjectiveSpec("gmc"), True, *arrays))
 
 
-def _call(
-    name: str, rows: Tensor, spec: ObjectiveSpec, grouped: bool, *arrays: Tensor | None
-) -> None:
-    """Call a function of the kernel, for the dtype of the rows, with the addresses of the rows and of other arrays."""
-    function = getattr(load_kernel(), f"{name}_{_DTYPES[rows.dtype]}")
-    settings = pass_settings(
-        tuple(rows.shape), rows.stride(), spec, grouped, torch.get_num_threads()
-    )
+def _arguments(
+    rows: Tensor, spec: ObjectiveSpec, grouped: bool, *arrays: Tensor | None
+) -> list[Any]:
+    """The arguments of a kernel's function: its settings, and the addresses of the rows and of other arrays."""
+    shape, strides = tuple(rows.shape), rows.stride()
+    settings = pass_settings(shape, strides, spec, grouped, torch.get_num_threads())
     addresses = [0 if array is None else array.data_ptr() for array in (rows, *arrays)]
-    function(settings, *map(ctypes.c_void_p, addresses))
+    return [settings, *map(ctypes.c_void_p, addresses)]
 
 
 class _Settings(ctypes.Structure):
