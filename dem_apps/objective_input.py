@@ -52,9 +52,10 @@ def allowed(logits: Tensor, dim: int, mask: Mask, class_mask: Mask) -> tuple[Ten
 
     The class mask has the logits' shape, or is None where nothing is forbidden and no logit is NaN or infinite.
     """
-    elements = logits.shape[:dim] + logits.shape[dim + 1 :]
-    counted = logits.new_ones(elements, dtype=torch.bool) if mask is None else mask
-    if mask is not None:
+    if mask is None:
+        counted = logits.new_ones(logits.shape[:dim] + logits.shape[dim + 1 :], dtype=torch.bool)
+    else:
+        counted = mask
         # NaN in an element that does not count must not reach value or gradient
         logits = logits.masked_fill(~mask.unsqueeze(dim), 0.0)
     if class_mask is not None:

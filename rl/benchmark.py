@@ -10,7 +10,7 @@ from typing import Any
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ONE_THREAD
 from dem_apps.jobs.grid import Cells, GridConfig, Training, end_of_grid, grid_cells, run_grid
-from dem_apps.report.runs import Finished
+from dem_apps.report.runs import Runs
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from rl.config import TrainConfig, modules_option, resolve
@@ -39,8 +39,8 @@ class BenchmarkConfig(GridConfig):
     import_modules: str | None = modules_option()
 
 
-def grid_jobs(config: BenchmarkConfig, module: str = "rl.train") -> Cells:
-    """The jobs of each environment and arm, trained by ``module``; an InputError as of ``grid_cells``."""
+def grid_jobs(config: BenchmarkConfig) -> Cells:
+    """The jobs of each environment and arm; an InputError as of ``grid_cells``."""
     if not config.envs or not config.arms:
         raise InputError(
             "--config: needs a file that names envs and arms, such as configs/rl/paper.yaml"
@@ -50,19 +50,19 @@ def grid_jobs(config: BenchmarkConfig, module: str = "rl.train") -> Cells:
         for env, settings in config.envs.items()
     }
     more_flags = () if config.import_modules is None else ("--import", config.import_modules)
-    training = Training(module, TrainConfig, resolve, "mean_return", more_flags)
+    training = Training("rl.train", TrainConfig, resolve, "mean_return", more_flags)
     return grid_cells(config, training, "envs", rows, ("baseline", config.baseline))
 
 
-def benchmark(config: BenchmarkConfig, module: str = "rl.train") -> dict[str, str]:
+def benchmark(config: BenchmarkConfig) -> dict[str, str]:
     """Run the grid and write its report; returns what failed, by the name of the run."""
     from rl.results.comparison import write_report
 
-    def report(finished: Sequence[Finished], out: Path) -> str:
+    def report(finished: Runs, out: Path) -> str:
         arms = [run.arm for run in finished]
         return write_report(finished, out, config.baseline if config.baseline in arms else None)
 
-    return run_grid(config, grid_jobs(config, module), ONE_THREAD, report)
+    return run_grid(config, grid_jobs(config), ONE_THREAD, report)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,7 +19,7 @@ from dem_apps.jobs.executor import ONE_THREAD, Job, SearchConfig, parse_search
 from dem_apps.jobs.grid import run_jobs
 from dem_apps.objectives import OBJECTIVE_NAMES, objective_options
 from dem_apps.objectives.flags import given_options
-from dem_apps.runtime.arguments import flags, of_machine
+from dem_apps.runtime.arguments import flags, marked
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import write_json
@@ -90,7 +90,6 @@ def tune(
     train: TrainConfig,
     train_flags: Sequence[str],
     arguments: Sequence[str] = (),
-    module: str = "rl.train",
 ) -> None:
     """Run or continue a study, then train the choice with fresh seeds.
 
@@ -99,7 +98,6 @@ def tune(
         train: what every trial trains with, apart from the point and the seed.
         train_flags: the flags that made ``train``.
         arguments: those of the command, which continues the study.
-        module: the command of a training.
 
     Raises:
         InputError: settings that do not fit, or no trial with a score.
@@ -110,7 +108,7 @@ def tune(
     resolved, plan = resolve(train), search_plan(train, config.trials)
     seeds = range(train.seed, train.seed + config.seeds)
     fresh = range(train.seed + _FRESH, train.seed + _FRESH + config.final_seeds)
-    jobs = partial(_jobs, seeds=seeds, module=module, train_flags=train_flags)
+    jobs = partial(_jobs, seeds=seeds, train_flags=train_flags)
     print(
         f"search   {', '.join(plan.ranges)} of {train.loss} on {train.env}, {config.trials} trials of "
         f"{config.seeds} seeds, {resolved.timesteps:,} steps each",
@@ -122,7 +120,7 @@ def tune(
         config,
         plan,
         {"seeds": config.seeds, "train": asdict(resolved)},
-        of_machine(TrainConfig),
+        marked(TrainConfig, "of_machine"),
         jobs,
         ONE_THREAD,
     ) as (path, study):
@@ -154,7 +152,6 @@ def _jobs(
     folder: Path,
     values: dict[str, float],
     seeds: Sequence[int],
-    module: str,
     train_flags: Sequence[str],
 ) -> list[Job]:
     """Make a training at a point of the search for each seed."""
@@ -162,7 +159,7 @@ def _jobs(
     for seed in seeds:
         line = (*train_flags, *flags({**settings_of(values), "seed": seed}))
         name, run = f"{folder.name} seed{seed}", folder / f"seed{seed}"
-        jobs.append(Job(name, module, line, run, "mean_return"))
+        jobs.append(Job(name, "rl.train", line, run, "mean_return"))
     return jobs
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import threads_of_jobs
 from dem_apps.jobs.grid import Cells, GridConfig, Training, end_of_grid, grid_cells, run_grid
-from dem_apps.report.runs import Finished
+from dem_apps.report.runs import Runs
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from seg.config import TrainConfig
@@ -38,8 +38,8 @@ class BenchmarkConfig(GridConfig):
     control: str | None = option(None, "arm that the others are compared with")
 
 
-def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
-    """Return the jobs of each task and arm, trained by ``module``.
+def grid_jobs(config: BenchmarkConfig) -> Cells:
+    """Return the jobs of each task and arm.
 
     Raises:
         InputError: no arms are named, or see ``grid_cells``.
@@ -48,23 +48,23 @@ def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
         raise InputError(
             "--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml"
         )
-    training = Training(module, TrainConfig, TrainConfig.check, "miou")
+    training = Training("seg.train", TrainConfig, TrainConfig.check, "miou")
     return grid_cells(
         config, training, "tasks", config.tasks or {"": {}}, ("control", config.control)
     )
 
 
-def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, str]:
+def benchmark(config: BenchmarkConfig) -> dict[str, str]:
     """Run the grid and write its report; returns what failed, by the name of the run."""
     from dem_apps.report.page import write_grid_page
     from dem_apps.report.tables import write_grid_report
 
-    def report(finished: Sequence[Finished], out: Path) -> str:
+    def report(finished: Runs, out: Path) -> str:
         table = write_grid_report(finished, out, config.control)
         page = write_grid_page(finished, out / "report.html", config.control)
         return f"{table}\npage: {page}\n"
 
-    cells = grid_jobs(config, module)
+    cells = grid_jobs(config)
     if not config.report_only:
         _open_data(cells)
     return run_grid(config, cells, threads_of_jobs(config), report)

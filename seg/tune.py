@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import Job, SearchConfig, parse_search, threads_of_jobs
-from dem_apps.runtime.arguments import flags, of_machine
+from dem_apps.runtime.arguments import flags, marked
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option
 from seg.config import TrainConfig
@@ -102,7 +102,7 @@ def tune(
         config,
         plan,
         {"share": config.share, "train": asdict(settings)},
-        of_machine(TrainConfig),
+        marked(TrainConfig, "of_machine"),
         jobs,
         threads_of_jobs(config),
     ) as (path, study):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,8 +55,7 @@ def kernel_pass(
     length = 2 * num_classes + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
     sums = torch.empty(length, dtype=torch.float64, device="cpu")
     function = getattr(load_kernel(), f"pass_{_DTYPES[rows.dtype]}")
-    settings = _settings(rows, spec, grouped)
-    function(ctypes.byref(settings), *map(_pointer, [rows, counted, *out, sums]))
+    function(*_arguments(rows, spec, grouped, counted, *out, sums))
     return sums if grouped else sums[: 2 * num_classes : num_classes]
 
 
@@ -70,14 +70,21 @@ def kernel_finish(
 
     The arguments are the same as in :func:`dem_apps.fused.one_pass.chunked_finish`.
     """
-    function = getattr(load_kernel(), f"finish_{_DTYPES[rows.dtype]}")
-    settings = _settings(rows, ObjectiveSpec("gmc"), True)
     weights = weights.float().contiguous()
     weighted_rows = None if weighted_rows is None else weighted_rows.float().contiguous()
-    function(
-        ctypes.byref(settings),
-        *map(_pointer, [rows, predicted, inverse_delta, weights, weighted_rows]),
-    )
+    function = getattr(load_kernel(), f"finish_{_DTYPES[rows.dtype]}")
+    arrays = (predicted, inverse_delta, weights, weighted_rows)
+    function(*_arguments(rows, ObjectiveSpec("gmc"), True, *arrays))
+
+
+def _arguments(
+    rows: Tensor, spec: ObjectiveSpec, grouped: bool, *arrays: Tensor | None
+) -> list[Any]:
+    """The arguments of a kernel's function: its settings, and the addresses of the rows and of other arrays."""
+    shape, strides = tuple(rows.shape), rows.stride()
+    settings = pass_settings(shape, strides, spec, grouped, torch.get_num_threads())
+    addresses = [0 if array is None else array.data_ptr() for array in (rows, *arrays)]
+    return [settings, *map(ctypes.c_void_p, addresses)]
 
 
 class _Settings(ctypes.Structure):
@@ -109,9 +116,17 @@ def pass_settings(
     spec: ObjectiveSpec,
     grouped: bool,
     threads: int,
-) -> ctypes.Structure:
-    """The kernel's settings for logits of ``shape`` (O, C, I) with ``strides`` in elements, and at most ``threads``."""
-    return _Settings(
+) -> Any:
+    """A pointer to the kernel's settings.
+
+    Args:
+        shape: the logits' (O, C, I).
+        strides: the logits', in elements.
+        spec: the member of the family.
+        grouped: sum per predicted class.
+        threads: the kernel's threads at most.
+    """
+    settings = _Settings(
         *shape,
         *strides,
         calibrator=_CALIBRATORS[spec.calibrator],
@@ -123,11 +138,4 @@ def pass_settings(
         alpha=spec.alpha,
         delta_floor=ENTROPY_DELTA_FLOOR if spec.delta == "entropy" else 0.0,
     )
-
-
-def _settings(rows: Tensor, spec: ObjectiveSpec, grouped: bool) -> ctypes.Structure:
-    return pass_settings(tuple(rows.shape), rows.stride(), spec, grouped, torch.get_num_threads())
-
-
-def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+    return ctypes.byref(settings)

@@ -100,9 +100,7 @@ class _Work:
     def __init__(self, rows: int, classes: int, spec: ObjectiveSpec, grouped: bool) -> None:
         # the classes in the middle: one outer, C classes, B inner
         strides = rows * classes, 1, classes
-        self.settings = ctypes.byref(
-            pass_settings((1, classes, rows), strides, spec, grouped, threads=1)
-        )
+        self.settings = pass_settings((1, classes, rows), strides, spec, grouped, threads=1)
         self.sums = np.empty(2 * classes + (2 * classes**2 if grouped else 0))
         self.tables = self.sums[2 * classes :].reshape(-1, classes, classes)
         self.weighted_rows = np.empty((classes, classes), np.float32)

@@ -357,9 +357,7 @@ def _marginal_free(
     return spec.alpha * p - reward
 
 
-def _terms(
-    z: Tensor, top: Tensor, spec: ObjectiveSpec
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _terms(z: Tensor, top: Tensor, spec: ObjectiveSpec) -> tuple[Tensor, ...]:
     """Compute the terms of the objective.
 
     Args:

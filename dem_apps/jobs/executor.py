@@ -194,7 +194,7 @@ def run_job(
                 FileLock(job.run / LOCK, timeout=0).acquire().lock.release()
             status = 0
             if not job.finished:
-                status = _process(job, environment, folder, stop or threading.Event())
+                status = _process(job, environment, folder, stop)
     except Timeout as error:
         raise JobTaken(
             "another command runs it, or its training goes on after the command was killed"
@@ -209,8 +209,11 @@ def run_job(
         raise JobFailed(f"it ended without an eval.json {output}")
 
 
-def _process(job: Job, environment: Variables, folder: str | None, stop: threading.Event) -> int:
+def _process(
+    job: Job, environment: Variables, folder: str | None, stop: threading.Event | None
+) -> int:
     """Return the exit status of the training, minus the signal's number if a signal killed it."""
+    stop = stop or threading.Event()
     if stop.is_set():
         return -signal.SIGTERM
     command = job.command()

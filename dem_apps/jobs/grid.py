@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from dem_apps.jobs.executor import (
     Variables,
     build_executor,
 )
-from dem_apps.report.runs import Finished, read_run
+from dem_apps.report.runs import Runs, read_run
 from dem_apps.runtime.arguments import flags
 from dem_apps.runtime.documents import Document, Settings
 from dem_apps.runtime.progress import Progress
@@ -154,7 +155,7 @@ def run_grid(
     config: GridConfig,
     cells: Cells,
     environment: Variables,
-    write_report: Callable[[Sequence[Finished], Path], str],
+    write_report: Callable[[Runs, Path], str],
 ) -> Failures:
     """Run what is missing, write the report and print it.
 
@@ -171,14 +172,17 @@ def run_grid(
         InputError: there is nothing to report, or ``--out`` holds other files.
     """
     out = Path(config.out or f"{config.folder}/report")
-    jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
+    jobs = [*chain.from_iterable(cells.values())]
     failures = Failures()
     if not config.report_only:
-        arms = ", ".join(dict.fromkeys(arm for _, arm, _ in jobs))
+        arms = ", ".join(dict.fromkeys(arm for _, arm in cells))
         print(f"grid:     {len(jobs)} trainings in {config.folder}, of the arms {arms}", flush=True)
-        failures = run_jobs([job for *_, job in jobs], config, environment)
+        failures = run_jobs(jobs, config, environment)
     finished = [
-        replace(read_run(job.run), row=row, arm=arm) for row, arm, job in jobs if job.finished
+        replace(read_run(job.run), row=row, arm=arm)
+        for (row, arm), of_cell in cells.items()
+        for job in of_cell
+        if job.finished
     ]
     if finished:
         print(write_report(finished, out), end="")

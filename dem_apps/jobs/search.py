@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -102,7 +102,7 @@ def finished_search(
     config: SearchConfig,
     plan: Plan,
     settings: Settings,
-    free: Sequence[str],
+    free: Iterable[str],
     jobs: TrialJobs,
     environment: Variables,
 ) -> Iterator[tuple[Path, optuna.Study]]:

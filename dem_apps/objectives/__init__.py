@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dem_apps.objective import EntropyObjective
 
 #: Name → module and class, which is imported when it is built: the names are known without torch.
-OBJECTIVES: dict[str, str] = {
+OBJECTIVES = {
     "entropy": "dem_apps.objectives.decoupled:Entropy",
     "cadf": "dem_apps.objectives.decoupled:CADF",
     "dem": "dem_apps.objectives.decoupled:DEM",
@@ -29,6 +29,8 @@ OBJECTIVES: dict[str, str] = {
 }
 
 OBJECTIVE_NAMES = tuple(OBJECTIVES)
+#: Arguments of every objective, which are no options.
+_COMMON = ("num_classes", "backend", "balance", "common")
 #: Reductions under which a learning rate does not depend on the number of elements.
 AVERAGES = ("mean", "balanced")
 
@@ -82,9 +84,5 @@ def objective_options(name: str) -> list[str]:
     >>> objective_options("dem")
     ['tau', 'alpha']
     """
-    made_of = objective_class(name)
-    # the arguments of every objective are no options
-    common = inspect.signature(resolve_name("dem_apps.objective:EntropyObjective")).parameters
-    return [
-        argument for argument in inspect.signature(made_of).parameters if argument not in common
-    ]
+    arguments = inspect.signature(objective_class(name)).parameters
+    return [argument for argument in arguments if argument not in _COMMON]

@@ -35,7 +35,7 @@ class DecoupledObjective(EntropyObjective):
     Args:
         spec: which member.
         momentum: π, the weight of the batch in the class marginals' moving average (Sec. 3.3).
-        num_classes, backend, balance: see :class:`dem_apps.EntropyObjective`.
+        num_classes, common: see :class:`dem_apps.EntropyObjective`; ``common`` are ``backend`` and ``balance``.
 
     >>> objective = DecoupledObjective(ObjectiveSpec("mec", norm="l1"), num_classes=2)  # AdaDEM
     >>> loss = objective(torch.tensor([[9.0, 0.0], [8.0, 0.0]]))  # all predicted as class 0: its row moves
@@ -52,10 +52,9 @@ class DecoupledObjective(EntropyObjective):
         spec: ObjectiveSpec,
         num_classes: int,
         momentum: float = 0.1,
-        backend: str = "auto",
-        balance: float = 1.0,
+        **common: Any,
     ) -> None:
-        super().__init__(num_classes, backend, balance)
+        super().__init__(num_classes, **common)
         self.spec = spec
         self.momentum = number("momentum", momentum, 0.0, 1.0)
         self.needs_class_sums = spec.calibrator == "mec"
@@ -152,8 +151,8 @@ class Entropy(DecoupledObjective):
 
     divided_by_log_c = True
 
-    def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
-        super().__init__(ObjectiveSpec("gmc"), num_classes, backend=backend, balance=balance)
+    def __init__(self, num_classes: int, **common: Any) -> None:
+        super().__init__(ObjectiveSpec("gmc"), num_classes, **common)
 
 
 class CADF(DecoupledObjective):
@@ -165,10 +164,8 @@ class CADF(DecoupledObjective):
 
     divided_by_log_c = True
 
-    def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
-        super().__init__(
-            ObjectiveSpec("gmc", alpha=0.0), num_classes, backend=backend, balance=balance
-        )
+    def __init__(self, num_classes: int, **common: Any) -> None:
+        super().__init__(ObjectiveSpec("gmc", alpha=0.0), num_classes, **common)
 
 
 class DEM(DecoupledObjective):
@@ -177,7 +174,7 @@ class DEM(DecoupledObjective):
     Args:
         tau: τ, from 1e-6 to 1e6. Above 2/α, outside Prop. A.1, it gives a warning.
         alpha: α, from 0 to 1e6.
-        num_classes, backend, balance: see :class:`dem_apps.EntropyObjective`.
+        num_classes, common: see :class:`DecoupledObjective`.
 
     >>> DEM(num_classes=2, tau=0.5)(torch.tensor([[1.0, 3.0]]).log())  # −9/10 log 3 + log 4
     tensor(0.3975)
@@ -190,8 +187,7 @@ class DEM(DecoupledObjective):
         num_classes: int,
         tau: float = 1.0,
         alpha: float = 1.0,
-        backend: str = "auto",
-        balance: float = 1.0,
+        **common: Any,
     ) -> None:
         tau = number("tau", tau, 1 / _LARGEST, _LARGEST)
         alpha = number("alpha", alpha, 0.0, _LARGEST)
@@ -200,12 +196,7 @@ class DEM(DecoupledObjective):
                 f"tau = {tau} is above 2/alpha = {2 / alpha:.3g}: outside Prop. A.1 the reward of the most probable "
                 "class can be negative"
             )
-        super().__init__(
-            ObjectiveSpec("gmc", tau=tau, alpha=alpha),
-            num_classes,
-            backend=backend,
-            balance=balance,
-        )
+        super().__init__(ObjectiveSpec("gmc", tau=tau, alpha=alpha), num_classes, **common)
 
 
 class AdaDEM(DecoupledObjective):
@@ -216,7 +207,7 @@ class AdaDEM(DecoupledObjective):
         alpha: α, from 0 to 1e6.
         norm: that makes δ: ``l1``, ``l2`` or ``linf``.
         delta: whose reward δ measures: ``cadf``, or ``entropy`` (the paper's AdaDEM-V).
-        num_classes, backend, balance: see :class:`dem_apps.EntropyObjective`.
+        num_classes, common: see :class:`DecoupledObjective`.
 
     >>> AdaDEM(num_classes=2, momentum=0.0)(torch.tensor([[1.0, 9.0]]).log())  # −(9/10 − 1/2) log 9 / 1.1955
     tensor(-0.7352)
@@ -229,12 +220,9 @@ class AdaDEM(DecoupledObjective):
         alpha: float = 1.0,
         norm: Norm = "l1",
         delta: DeltaSource = "cadf",
-        backend: str = "auto",
-        balance: float = 1.0,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            _normalised("mec", alpha, norm, delta), num_classes, momentum, backend, balance
-        )
+        super().__init__(_normalised("mec", alpha, norm, delta), num_classes, momentum, **common)
 
 
 class AdaDEMNorm(DecoupledObjective):
@@ -252,12 +240,9 @@ class AdaDEMNorm(DecoupledObjective):
         alpha: float = 1.0,
         norm: Norm = "l1",
         delta: DeltaSource = "cadf",
-        backend: str = "auto",
-        balance: float = 1.0,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            _normalised("self", alpha, norm, delta), num_classes, backend=backend, balance=balance
-        )
+        super().__init__(_normalised("self", alpha, norm, delta), num_classes, **common)
 
 
 class AdaDEMMEC(DecoupledObjective):
@@ -274,11 +259,10 @@ class AdaDEMMEC(DecoupledObjective):
         num_classes: int,
         momentum: float = 0.1,
         alpha: float = 1.0,
-        backend: str = "auto",
-        balance: float = 1.0,
+        **common: Any,
     ) -> None:
         spec = ObjectiveSpec("mec", alpha=number("alpha", alpha, 0.0, _LARGEST))
-        super().__init__(spec, num_classes, momentum, backend, balance)
+        super().__init__(spec, num_classes, momentum, **common)
 
 
 def _normalised(

@@ -62,12 +62,17 @@ def mean_curve(
         axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def curve_charts(groups: Groups, metrics: Sequence[Metric]) -> list[str]:
-    """Draw charts as data URIs: of one run all its metrics, of several groups one chart a metric, mean and 95 % CI."""
+def curve_charts(groups: Groups, label_free: bool) -> list[str]:
+    """Draw charts as data URIs: of one run all its metrics, of several groups one chart a metric, mean and 95 % CI.
+
+    Args:
+        groups: the arms.
+        label_free: whether the metrics are those that are known without labels, or all others.
+    """
     runs = runs_of(groups)
     charts: dict[str, list[Metric]] = {}
-    for metric in metrics:
-        if any(run.curve(metric.name) for run in runs):
+    for metric in runs[0].info.metrics:
+        if metric.label_free == label_free and any(run.curve(metric.name) for run in runs):
             heading = metric.chart or metric.title
             if len(runs) > 1 and metric.chart:
                 heading = f"{metric.chart}, {metric.title}"

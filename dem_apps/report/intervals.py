@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 LEVEL = 0.95
@@ -46,9 +45,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
     return Interval(*(end.item() for end in band))
 
 
-def mean_band(
-    values_SX: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def mean_band(values_SX: np.ndarray) -> tuple[np.ndarray, ...]:
     """Compute :func:`mean_interval` along a curve.
 
     Args:

@@ -14,7 +14,6 @@ from dem_apps.errors import InputError, printable
 from dem_apps.report.charts import curve_charts
 from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import (
-    Finished,
     Groups,
     Run,
     Runs,
@@ -51,18 +50,16 @@ def write_report(paths: Sequence[Path], out: Path) -> Path:
     """Read the runs and write the page, over an earlier one; the first run is the baseline."""
     if out.exists() and not (out.is_file() and out.read_bytes().startswith(GENERATOR.encode())):
         raise InputError(f"--out: {out} exists and is no report of this command; give another file")
-    return _written(read_runs(paths), out)
+    page = render_runs(read_runs(paths))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, page)
+    return out
 
 
-def write_grid_page(finished: Sequence[Finished], out: Path, control: str | None) -> Path:
+def write_grid_page(finished: Runs, out: Path, control: str | None) -> Path:
     """Write the page of a grid's finished runs, named by their arms, the ``control`` first."""
     runs = [replace(run, name=f"{run.arm}, seed {run.seed}") for run in finished]
     runs.sort(key=lambda run: run.arm != control)
-    return _written(runs, out)
-
-
-def _written(runs: Runs, out: Path) -> Path:
-    out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, render_runs(runs))
     return out
 
@@ -105,9 +102,7 @@ def _shown(value: Any) -> Any:
 def _sections(kind: str, runs: Runs) -> list[Section]:
     """Return the part of a page about runs of one kind, from the result down to how each run was made."""
     alone = len(runs) == 1
-    groups, scores, metrics = grouped(runs), scores_of(runs), runs[0].info.metrics
-    labelled = [metric for metric in metrics if not metric.label_free]
-    label_free = [metric for metric in metrics if metric.label_free]
+    groups, scores = grouped(runs), scores_of(runs)
     return [
         Section(kind, "text", _summary(scores, groups, alone)),
         Section("", "facts", _facts(runs[0]) if alone else []),
@@ -119,8 +114,8 @@ def _sections(kind: str, runs: Runs) -> list[Section]:
         Section("Settings that differ", "table", _differences(groups)),
         Section("More scores", "more", _scores_table(scores[_SCORES:], groups)),
         Section("Classes", "table", class_table(groups)),
-        Section("Curves", "charts", curve_charts(groups, labelled)),
-        Section("Label-free curves", "charts", curve_charts(groups, label_free)),
+        Section("Curves", "charts", curve_charts(groups, label_free=False)),
+        Section("Label-free curves", "charts", curve_charts(groups, label_free=True)),
         *(Section(f"How {run.name} was made", "folded", _made(run)) for run in runs),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,9 @@ class Run:
     path: Path
     info: MetricsInfo
     config: Document
-    environment: Document = field(default_factory=dict)  #: ``environment.json``
-    #: ``eval.json``; empty while the run is not finished
-    evaluation: Document = field(default_factory=dict)
-    metrics: list[Document] = field(default_factory=list)  #: the lines of ``metrics.jsonl``
+    environment: Document  #: ``environment.json``
+    evaluation: Document  #: ``eval.json``; empty while the run is not finished
+    metrics: list[Document]  #: the lines of ``metrics.jsonl``
     row: str = ""  #: of a grid with rows: the name of the run's row
     arm: str = ""  #: of a grid: the name of the run's arm
 
@@ -120,8 +119,6 @@ class Group:
 Runs = Sequence[Run]
 #: Arms that are compared; on a page the first is the baseline.
 Groups = Sequence[Group]
-#: A finished run of a grid, with its row and its arm.
-Finished = Run
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:

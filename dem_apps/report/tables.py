@@ -16,7 +16,7 @@ from typing import Any
 
 from dem_apps.errors import InputError, printable
 from dem_apps.report.intervals import difference_interval
-from dem_apps.report.runs import Finished, Group, Groups, Run, Runs, differing, flat, runs_of
+from dem_apps.report.runs import Group, Groups, Run, Runs, differing, flat, runs_of
 from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score, Scores
@@ -129,8 +129,10 @@ def class_table(groups: Groups) -> Table | None:
     names = chain.from_iterable(run.by_class(main.key) for run in runs)
     table = Table(f"{main.title} by class", ["class", *(heading for heading, *_ in columns)])
     for name in dict.fromkeys(names):
-        scores = [(score, group.scores(score.key, name)) for _, score, group in columns]
-        cells = [Cell(spread(score, values.values())) for score, values in scores]
+        cells = [
+            Cell(spread(score, group.scores(score.key, name).values()))
+            for _, score, group in columns
+        ]
         table.rows.append((f"{name} (tail)" if name in tail else name, cells))
     return table
 
@@ -138,8 +140,9 @@ def class_table(groups: Groups) -> Table | None:
 def _class_columns(groups: Groups) -> list[tuple[str, Score, Group]]:
     """Return the headings of a table by class with their scores: an arm each, or of a single run a mapping each."""
     runs = runs_of(groups)
-    described = runs[0].info.classes
-    known = [score for score in described if any(run.by_class(score.key) for run in runs)]
+    known = [
+        score for score in runs[0].info.classes if any(run.by_class(score.key) for run in runs)
+    ]
     if len(runs) == 1:
         return [(score.title, score, groups[0]) for score in known]
     # without labels there is no IoU
@@ -168,7 +171,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_atomically(path, text.getvalue().encode(errors="backslashreplace"))
 
 
-def write_grid_report(finished: Sequence[Finished], out: Path, control: str | None) -> str:
+def write_grid_report(finished: Runs, out: Path, control: str | None) -> str:
     """Write ``runs.csv`` and ``table.md``.
 
     Args:
@@ -186,7 +189,7 @@ def write_grid_report(finished: Sequence[Finished], out: Path, control: str | No
     return score_tables(compared, control, [finished[0].info.scores[0].key])
 
 
-def by_row(runs: Sequence[Finished]) -> Compared:
+def by_row(runs: Runs) -> Compared:
     """Return the runs of each row and arm, in the order given; an InputError for two of one seed."""
     compared: Compared = {}
     for run in runs:
@@ -244,7 +247,7 @@ def _aligned(table: Table | None) -> str:
     return f"{table.caption}\n\n{markdown(header, rows)}"
 
 
-def _csv_rows(runs: Sequence[Finished]) -> list[Document]:
+def _csv_rows(runs: Runs) -> list[Document]:
     """Return row, arm, seed, settings in which runs differ, every score unscaled, and scores of every class."""
     differ = differing([flat(run.config) for run in runs])
     rows = []

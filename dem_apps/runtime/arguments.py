@@ -69,11 +69,6 @@ def line_only(config_class: type) -> dict[str, str]:
     return {"config": "config", **marked(config_class, "flag_only")}
 
 
-def of_machine(config_class: type) -> list[str]:
-    """Settings that another machine may have otherwise for the same training."""
-    return list(marked(config_class, "of_machine"))
-
-
 def text_value(text: str, hint: Any, name: str) -> Any:
     """Read the text of a flag, as a list where it has commas.
 

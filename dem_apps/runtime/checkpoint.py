@@ -62,14 +62,10 @@ def load_checkpoint(folder: Path, name: str) -> Document:
     if not file.is_file():
         present = ", ".join(sorted(path.stem for path in folder.glob(f"*{SUFFIX}")))
         raise InputError(f"{folder}: has no checkpoint '{name}', but {present or 'none'}")
-    try:
+    # zipfile and unpickling raise nearly anything for a damaged file
+    with fitting(str(file), "is damaged, or not a checkpoint of this program"):
         state: Document = _restored(read_saved(file))
         state["step"] = int(state["step"])
-    except Exception as error:  # zipfile and unpickling raise nearly anything for a damaged file
-        reason = f"{type(error).__name__}: {first_words(error)}"
-        raise InputError(
-            f"{file}: is damaged, or not a checkpoint of this program ({reason})"
-        ) from error
     return state
 
 
@@ -79,15 +75,20 @@ def read_saved(file: Path) -> Any:
 
 
 @contextmanager
-def fitting(where: str) -> Iterator[None]:
-    """Turn errors about a file's content, raised inside, into one sentence."""
+def fitting(where: str, problem: str = "a value does not fit this run") -> Iterator[None]:
+    """Turn errors about a file's content, raised inside, into one sentence.
+
+    Args:
+        where: beginning of the sentence, such as the file's name.
+        problem: what is wrong; the library's reason follows in brackets.
+    """
     try:
         yield
     except (InputError, OSError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # of any library, such as an environment's
         reason = f"{type(error).__name__}: {first_words(error)}"
-        raise InputError(f"{where}: a value does not fit this run ({reason})") from error
+        raise InputError(f"{where}: {problem} ({reason})") from error
 
 
 def load_state(part: Any, state: Any, where: str) -> None:

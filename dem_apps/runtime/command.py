@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from dem_apps.errors import DISK_FULL, InputError, Interrupted, printable_lines
+from dem_apps.runtime.signals import SIGNALS
 
 #: Messages of torch's allocators on a CPU, on a GPU, and where the size of a tensor is no number any more.
 _NO_MEMORY = re.compile(
@@ -59,7 +60,7 @@ def run_command(main: Callable[[], None]) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.stdout, sys.stderr = _Escaped(output), _Escaped(errors)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     thread_failed, threading.excepthook = threading.excepthook, _thread_failed
     signal.signal(signal.SIGTERM, _terminate)
     try:

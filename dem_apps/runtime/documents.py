@@ -115,8 +115,8 @@ def required(document: Any, where: str, /, **kinds: Any) -> Document:
         if key not in document:
             raise InputError(f"{where}: the key '{key}' is missing")
         if not is_a(document[key], kind):
-            kind = type(document[key]).__name__
-            raise InputError(f"{where}: '{key}' is of the wrong type ({kind})")
+            wrong = type(document[key]).__name__
+            raise InputError(f"{where}: '{key}' is of the wrong type ({wrong})")
     return document
 
 

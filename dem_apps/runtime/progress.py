@@ -72,7 +72,7 @@ class Progress:
             MofNCompleteColumn(),
             TextColumn("{task.fields[outlook]}"),
             console=screen,
-            disable=not screen.is_terminal or screen.is_dumb_terminal,
+            disable=not screen.is_interactive,
         )
         self._task = self._bar.add_task("", total=total, completed=done, outlook="")
         self._bar.start()

@@ -7,7 +7,7 @@ import inspect
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -16,7 +16,7 @@ from dem_apps.runtime.arguments import fields_of, flag, marked, needed_flags
 from dem_apps.runtime.documents import is_a
 
 #: The relation of a number to the bound of that name.
-_BOUNDS: dict[str, Callable[[float, float], bool]] = {
+_BOUNDS = {
     "at_least": operator.ge,
     "at_most": operator.le,
     "above": operator.gt,

@@ -29,7 +29,6 @@ from dem_apps.runtime.arguments import (
     line_only,
     marked,
     needed_flags,
-    of_machine,
     set_nested,
     text_value,
 )
@@ -303,8 +302,8 @@ def _made(config_class: type[Config], settings: Document) -> Config:
         with suppress(
             argparse.ArgumentError, ArithmeticError, RecursionError, TypeError, ValueError
         ):
-            value = parser.parse_object({key: copy.deepcopy(value)}, defaults=False)[key]
-            set_nested(nested, key, value)
+            made = parser.parse_object({key: copy.deepcopy(value)}, defaults=False)
+            set_nested(nested, key, made[key])
     config: Config = _changed(config_class(), nested)
     check_settings(config)
     return config
@@ -337,7 +336,7 @@ def _resumed(config: Any, line: Settings, named: Settings) -> Any:
     saved = from_dict(kind, document, where, line)
     with passed_on(where, InputError):
         _refuse_code(kind, document, line)
-    free = {"resume", "run_dir", *line_only(kind), *of_machine(kind)}
+    free = {"resume", "run_dir", *line_only(kind), *marked(kind, "of_machine")}
     now, before = dotted(dataclasses.asdict(config)), dotted(dataclasses.asdict(saved))
     for key in dotted(named):
         if key not in free and before.get(key) != now.get(key):

@@ -1,7 +1,7 @@
 """The methods of :class:`dem_apps.TestTimeAdapter` by name.
 
 No other place lists them. Another method is a file beside these with a subclass of
-:class:`dem_apps.test_time_methods.method.Method`, and a line in the table. Its constructor's
+:class:`dem_apps.test_time_methods.method.Method`, and a line in one of the tables. Its constructor's
 arguments are its options. The table itself needs no torch, so that commands can refuse a wrong name
 at once.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dem_apps.errors import check_named
 
@@ -18,29 +18,27 @@ if TYPE_CHECKING:
     from dem_apps.test_time_methods.method import Method
 
 
-class MethodEntry(NamedTuple):
-    """A method's module and class in this package, and whether it has parameters that learn."""
-
-    place: str
-    learns: bool = True
-
-
+#: Methods that have parameters that learn: name → module in this package and class.
+LEARNING_METHODS = {
+    "tent": "tent:Tent",
+    "eta": "eta:ETA",
+    "eata": "eta:EATA",
+    "sar": "sar:SAR",
+    "deyo": "deyo:DeYO",
+    "cotta": "cotta:CoTTA",
+}
+#: All methods.
 METHODS = {
-    "none": MethodEntry("bn:Unadapted", learns=False),
-    "bn": MethodEntry("bn:BatchStatistics", learns=False),
-    "lab": MethodEntry("lab:LabTransfer", learns=False),
-    "tent": MethodEntry("tent:Tent"),
-    "eta": MethodEntry("eta:ETA"),
-    "eata": MethodEntry("eta:EATA"),
-    "sar": MethodEntry("sar:SAR"),
-    "deyo": MethodEntry("deyo:DeYO"),
-    "cotta": MethodEntry("cotta:CoTTA"),
+    "none": "bn:Unadapted",
+    "bn": "bn:BatchStatistics",
+    "lab": "lab:LabTransfer",
+    **LEARNING_METHODS,
 }
 
 
 def method_class(name: str) -> type[Method]:
     """The class of a method of :data:`METHODS`."""
-    kind: type[Method] = resolve_name(f"dem_apps.test_time_methods.{METHODS[name].place}")
+    kind: type[Method] = resolve_name(f"dem_apps.test_time_methods.{METHODS[name]}")
     return kind
 
 

@@ -46,14 +46,9 @@ def deep_copy(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module
         memo: what the copy shares with it, by id.
 
     Raises:
-        ValueError: the network has a layer whose ``forward`` was replaced by a function.
+        ValueError: the network has a layer whose ``forward`` was replaced by a function, which would run the first
+            network in a copy.
     """
-    check_copies(model)
-    return copy.deepcopy(model, memo)
-
-
-def check_copies(model: nn.Module) -> None:
-    """Refuse layers whose ``forward`` was replaced by a function, which would run the first network in a copy."""
     if any(
         isinstance(vars(each).get("forward"), FunctionType) for each in nn.Module.modules(model)
     ):
@@ -61,3 +56,4 @@ def check_copies(model: nn.Module) -> None:
             "model: the forward of a layer was replaced on the object by a function, and a copy of the network would "
             "run the first one; put it into a subclass or a hook"
         )
+    return copy.deepcopy(model, memo)

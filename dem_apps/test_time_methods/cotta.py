@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from dem_apps.entropy import Mask, computed_in
+from dem_apps.entropy import computed_in
 from dem_apps.errors import InputError, number
-from dem_apps.test_time_methods.copies import State, check_copies, in_float32, put_values
+from dem_apps.test_time_methods.copies import State, deep_copy, in_float32, put_values
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import (
     Method,
     check_dense,
-    fitted_mask,
     resized,
 )
 
@@ -64,29 +62,23 @@ class CoTTA(Method):
             )
 
     def begin(self, learner: Learner) -> None:
-        """The teacher begins as the network."""
-        self.teacher = copy.deepcopy(learner.network.model).requires_grad_(False)
-        self._begin_average(learner)
+        """The teacher begins as a copy of the network."""
+        self.teacher = deep_copy(learner.network.model).requires_grad_(False)
+        self.reset(learner)
 
-    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
-        """The teacher's forward passes, and a forward and a backward of the network."""
-        taught = self.predict(learner, images)
-        counted = fitted_mask(mask, images, taught)
-        if not counted.any():
-            return taught
-        logits = learner.logits(images)
-        loss = learner.weighed(self._cross_entropy(logits, taught, counted), taught, counted)
+    def learn(self, learner: Learner, images: Tensor, logits: Tensor, counted: Tensor) -> None:
+        """A forward and a backward of the network; ``logits`` are the teacher's."""
+        student = learner.logits(images)
+        loss = learner.weighed(self._cross_entropy(student, logits, counted), logits, counted)
         if self.objective_weight:
-            loss = loss + self.objective_weight * learner.loss(logits, counted)
+            loss = loss + self.objective_weight * learner.loss(student, counted)
         learner.descend(loss)
         self._follow(learner)
         self._restore(learner)
-        return taught
 
     @torch.no_grad()
     def predict(self, learner: Learner, images: Tensor) -> Tensor:
-        """The teacher's logits; a ValueError for a network whose copy would run the network itself."""
-        check_copies(self.teacher)
+        """The teacher's logits."""
         plain = learner.logits(images, self.teacher)
         if not (self.scales or self.mirror):
             return plain
@@ -124,11 +116,6 @@ class CoTTA(Method):
         }
         put_values(self.teacher, moved)
 
-    def _begin_average(self, learner: Learner) -> None:
-        """The teacher's moving parameters, in float32: half precision rounds a thousandth of a difference away."""
-        of_teacher = dict(self.teacher.named_parameters())
-        self._average = in_float32({name: of_teacher[name] for name in learner.network.weights})
-
     @torch.no_grad()
     def _restore(self, learner: Learner) -> None:
         """θ ← M θ₀ + (1 − M) θ with M of Bernoulli(p)."""
@@ -149,7 +136,9 @@ class CoTTA(Method):
         """The teacher is the network again, which is reset already."""
         model = learner.network.model
         put_values(self.teacher, dict([*model.named_parameters(), *model.named_buffers()]))
-        self._begin_average(learner)
+        # moving parameters in float32: half precision rounds a thousandth of a difference away
+        of_teacher = dict(self.teacher.named_parameters())
+        self._average = in_float32({name: of_teacher[name] for name in learner.network.weights})
 
     def state_dict(self) -> State:
         """The teacher, with what it keeps in float32."""

@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import fold, unfold
 
-from dem_apps.entropy import Mask, probabilities
+from dem_apps.entropy import probabilities
 from dem_apps.errors import number
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import (
     Method,
     check_dense,
-    fitted_mask,
     number_or_none,
     resized,
 )
@@ -49,20 +48,18 @@ class DeYO(Method):
         self.plpd_above = number("plpd_above", plpd_above, -1.0, 1.0)
         self.patches = int(number("patches", patches, 1))
 
-    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
-        """One forward, a second of the shuffled images without gradient, and one backward, if anything is kept."""
-        logits = learner.logits(images)
-        judged = units(logits, fitted_mask(mask, images, logits))
+    def learn(self, learner: Learner, images: Tensor, logits: Tensor, counted: Tensor) -> None:
+        """A forward of the shuffled images without gradient, and one backward, if anything is kept."""
+        judged = units(logits, counted)
         selected = judged.below(margin(self.entropy_margin, 0.5, judged))
         if not selected.any():
-            return logits
+            return
         plpd = self._plpd(learner, images, logits, judged, selected)
         selected = selected & (plpd > self.plpd_above)
         if selected.any():
             e0 = margin(self.weight_margin, 0.4, judged)
             weights = (e0 - judged.entropy).exp() + plpd.exp()
             learner.descend(learner.loss(logits, selected, weights))
-        return logits
 
     @torch.no_grad()
     def _plpd(
@@ -75,9 +72,8 @@ class DeYO(Method):
             learner.logits(self.shuffled(images[chosen], learner.generator)), 1
         )
         label = p.argmax(1, keepdim=True)
-        lost = (p.gather(1, label) - shuffled.gather(1, label))[:, 0]
         plpd = torch.zeros_like(judged.entropy)
-        plpd[chosen] = lost
+        plpd[chosen] = (p.gather(1, label) - shuffled.gather(1, label))[:, 0]
         return plpd
 
     def shuffled(self, images: Tensor, generator: torch.Generator) -> Tensor:

@@ -11,11 +11,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from dem_apps.entropy import Mask
 from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.copies import Values
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, checked_images, fitted_mask, number_or_none
+from dem_apps.test_time_methods.method import Method, checked_images, number_or_none
 from dem_apps.test_time_methods.selection import Units, margin, units
 
 #: ε of the paper for ImageNet's 1000 classes; 0.4 for the ten of CIFAR-10.
@@ -46,10 +45,9 @@ class ETA(Method):
         self.similarity = number_or_none("similarity", similarity, 1.0)
         self.mean_p: Tensor | None = None
 
-    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
-        """One forward, and one backward if anything is kept."""
-        logits = learner.logits(images)
-        judged = units(logits, fitted_mask(mask, images, logits))
+    def learn(self, learner: Learner, images: Tensor, logits: Tensor, counted: Tensor) -> None:
+        """One backward if anything is kept."""
+        judged = units(logits, counted)
         e0 = margin(self.entropy_margin, 0.4, judged)
         selected = self._selected(judged, e0)
         if selected.any():
@@ -57,7 +55,6 @@ class ETA(Method):
             learner.descend(loss + self.penalty(learner))
             mean = judged.mean_p(selected)
             self.mean_p = mean if self.mean_p is None else 0.9 * self.mean_p + 0.1 * mean
-        return logits
 
     def penalty(self, learner: Learner) -> Tensor | float:
         """Return the penalty that is added to the loss."""

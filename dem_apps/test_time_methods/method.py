@@ -17,7 +17,7 @@ from dem_apps.test_time_methods.learner import Learner
 
 
 class Method:
-    """One way to adapt, by :meth:`step`. A subclass's constructor's arguments are its options."""
+    """One way to adapt, by :meth:`learn`. A subclass's constructor's arguments are its options."""
 
     #: Which parameters learn by default; None where nothing learns.
     parameters: ClassVar[str | None] = "normalisation"
@@ -31,11 +31,8 @@ class Method:
     def begin(self, learner: Learner) -> None:
         """Called once, before the first batch."""
 
-    @torch.no_grad()
     def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
-        """Learn from a batch, and return its logits from before the update.
-
-        The base class learns nothing.
+        """Predict a batch, learn from it if the mask has a True, and return the prediction from before.
 
         Args:
             learner: the network, the objective and the optimiser.
@@ -46,13 +43,25 @@ class Method:
         Returns:
             logits (B, C) or (B, C, H, W).
         """
-        logits = learner.logits(images)
-        fitted_mask(mask, images, logits)  # refuses what does not fit
+        logits = self.predict(learner, images)
+        counted = fitted_mask(mask, images, logits)
+        if counted.any():
+            self.learn(learner, images, logits, counted)
         return logits
 
     def predict(self, learner: Learner, images: Tensor) -> Tensor:
-        """Logits without learning."""
+        """The logits of images."""
         return learner.logits(images)
+
+    def learn(self, learner: Learner, images: Tensor, logits: Tensor, counted: Tensor) -> None:
+        """Learn from a batch; the base class learns nothing.
+
+        Args:
+            learner: the network, the objective and the optimiser.
+            images: (B, …).
+            logits: of :meth:`predict`, with their graph.
+            counted: boolean, the logits' shape without classes, with at least one True.
+        """
 
     def predictor(self, learner: Learner) -> nn.Module:
         """The network whose logits are returned."""

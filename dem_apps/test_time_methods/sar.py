@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from dem_apps.entropy import Mask
 from dem_apps.errors import number
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask, number_or_none
+from dem_apps.test_time_methods.method import Method, number_or_none
 from dem_apps.test_time_methods.selection import Units, margin, units
 
 
@@ -49,13 +48,11 @@ class SAR(Method):
         self.reset_below = number_or_none("reset_below", reset_below)
         self.mean_entropy: float | None = None
 
-    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
-        """Two forwards and two backwards, if anything is kept."""
-        logits = learner.logits(images)
-        counted = fitted_mask(mask, images, logits)
+    def learn(self, learner: Learner, images: Tensor, logits: Tensor, counted: Tensor) -> None:
+        """A second forward and two backwards, if anything is kept."""
         judged, selected = self._reliable(logits, counted)
         if not selected.any():
-            return logits
+            return
         learner.backward(learner.loss(logits, selected))
         with _climbed(learner, self.rho):
             second = learner.logits(images)
@@ -73,7 +70,6 @@ class SAR(Method):
             if self.reset_below is not None and entropy < self.reset_below:
                 learner.reset()
                 self.mean_entropy = None
-        return logits
 
     def _reliable(self, logits: Tensor, counted: Tensor) -> tuple[Units, Tensor]:
         """The judged units, and which of them are below E₀."""

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from dem_apps.errors import InputError, one_of
 from dem_apps.report.charts import drawn, mean_curve
-from dem_apps.report.runs import Finished, Run, differing, flat, read_run
+from dem_apps.report.runs import Run, Runs, differing, flat, read_run
 from dem_apps.report.tables import Compared, by_row, score_tables, write_csv
 from dem_apps.runtime.files import write_atomically
 from rl.results.described_metrics import ACTIONS
@@ -77,7 +77,7 @@ def arm_names(runs: Sequence[Run]) -> list[str]:
     return names
 
 
-def write_report(runs: Sequence[Finished], out: Path, baseline: str | None) -> str:
+def write_report(runs: Runs, out: Path, baseline: str | None) -> str:
     """Write the figures, ``table.md`` and ``runs.csv`` of finished runs, and return the table.
 
     Equal runs write equal bytes; an earlier report in ``out`` is replaced. Raises InputError: a baseline that is no arm

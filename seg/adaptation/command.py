@@ -12,7 +12,7 @@ from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, new_run_dir
-from dem_apps.test_time_methods import METHODS, method_class
+from dem_apps.test_time_methods import LEARNING_METHODS, method_class
 from dem_apps.test_time_methods.normalisation import affine_parameters
 from seg.adaptation.adaptation import Adaptation, colours_of
 from seg.adaptation.demo import demo_network, foggy_target
@@ -133,7 +133,7 @@ def _source_images(config: AdaptConfig, trained: TrainedNetwork) -> list[Tensor]
 
 def _batches(config: AdaptConfig, folder: ImageFolder) -> Batches:
     """The images to learn from, in order, over all passes; a step has batches of its own."""
-    if not METHODS[config.adapter_method].learns or config.method == STEP:
+    if config.adapter_method not in LEARNING_METHODS or config.method == STEP:
         return []
     seeds = [
         None if config.mode == "online" else (config.seed, epoch) for epoch in range(config.epochs)

@@ -13,7 +13,7 @@ from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_op
 from dem_apps.runtime.files import refuse_used_folder
 from dem_apps.runtime.setting_checks import check_paths, check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option
-from dem_apps.test_time_methods import METHODS
+from dem_apps.test_time_methods import LEARNING_METHODS, METHODS
 from seg.config import BN_ALPHA_HELP
 from seg.models.settings import LEAST_TILE
 from seg.trained.settings import IGNORE_HELP, NetworkSettings
@@ -175,7 +175,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
 
         Labels choose the objective and rate of a step.
         """
-        return self.method != STEP and METHODS[self.method].learns
+        return self.method != STEP and self.method in LEARNING_METHODS
 
     @property
     def adapter_method(self) -> str:
@@ -228,7 +228,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
             options["bn_alpha"] = self.bn_alpha
         if self.method == STEP:
             options["optimizer"] = "adam"
-        if METHODS[self.adapter_method].learns:
+        if self.adapter_method in LEARNING_METHODS:
             options |= {
                 "objective": self.loss,
                 "objective_options": given_options(self),

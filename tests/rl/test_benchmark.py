@@ -12,6 +12,7 @@ import yaml
 from filelock import FileLock
 from support import ROOT, cases, refuses
 from support.report_runs import STAND_IN, rl_run, seg_run
+from support.shell_job import train_by
 
 import rl.tune
 from dem_apps.report.intervals import difference_interval
@@ -44,10 +45,10 @@ def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(
     (tmp_path / "stand_in.py").write_text(STAND_IN)
     for loss, seed in product(("none", "adadem"), (1, 2)):
         rl_run(tmp_path / loss / str(seed), (seed + len(loss)) / 20, loss, seed, ENV)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    train_by(tmp_path / "stand_in.py", monkeypatch)
     short = {"short": {"env": ENV, "timesteps": 20}}
     settings = config(tmp_path / "grid", seeds=[13, 1, 2], envs=short, train={"ent_coef": 0.1})
-    assert len(benchmark(settings, "stand_in")) == 2
+    assert len(benchmark(settings)) == 2
     output = capsys.readouterr()
     log = tmp_path / "grid" / "short" / "none" / "seed13.log"
     assert (
@@ -228,14 +229,14 @@ TRAIN_FLAGS = ["--env", ENV, "--timesteps", "64"]
 @pytest.fixture
 def _stand_in(tmp_path, monkeypatch):
     (tmp_path / "stand_in.py").write_text(TRAINER)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    train_by(tmp_path / "stand_in.py", monkeypatch)
 
 
 def search(folder, **changes):
     config = TuneConfig(
         **{"trials": 12, "seeds": 2, "final_seeds": 2, "study_dir": str(folder), **changes}
     )
-    tune(config, TrainConfig(env=ENV, timesteps=64), TRAIN_FLAGS, module="stand_in")
+    tune(config, TrainConfig(env=ENV, timesteps=64), TRAIN_FLAGS)
     return folder
 
 

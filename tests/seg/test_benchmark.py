@@ -7,6 +7,7 @@ import pytest
 import yaml
 from support import cases, refuses
 from support.report_runs import STAND_IN, seg_run
+from support.shell_job import train_by
 
 from dem_apps.report.intervals import difference_interval
 from dem_apps.runtime.settings import parse_config
@@ -16,7 +17,7 @@ from seg.benchmark import BenchmarkConfig, benchmark, grid_jobs, main
 @pytest.fixture
 def _stand_in(tmp_path, monkeypatch):
     (tmp_path / "stand_in.py").write_text(STAND_IN)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    train_by(tmp_path / "stand_in.py", monkeypatch)
     for seed in range(3):
         seg_run(tmp_path / "none" / str(seed), 0.1 + 0.001 * seed, "none", seed)
         seg_run(tmp_path / "adadem" / str(seed), 0.2 + 0.002 * seed, "adadem", seed)
@@ -76,7 +77,7 @@ def test_null_leaves_an_arm_of_an_earlier_file_out(tmp_path):
 
 @pytest.mark.usefixtures("_stand_in")
 def test_the_table_compares_arms_with_the_control_seed_by_seed(tmp_path, capsys):
-    assert benchmark(config(tmp_path / "grid"), module="stand_in") == {}
+    assert benchmark(config(tmp_path / "grid")) == {}
     runs = list(csv.DictReader((tmp_path / "grid/report/runs.csv").open()))
     assert [(row["arm"], row["seed"]) for row in runs] == [
         (arm, s) for arm in ("control", "adadem") for s in "012"
@@ -112,7 +113,7 @@ def test_tasks_are_a_second_axis(tmp_path):
     arms = {"a": {"loss": "none"}, "b": {"loss": "adadem"}}
     tasks = {name: {"max_steps": 20} for name in ("small", "large")}
     settings = config(tmp_path / "grid", tasks=tasks, arms=arms, seeds=[0], control="a")
-    assert benchmark(settings, module="stand_in") == {}
+    assert benchmark(settings) == {}
     assert (tmp_path / "grid/large/b/seed0/eval.json").is_file()
     # columns are aligned
     table = re.sub(" +", " ", (tmp_path / "grid/report/table.md").read_text())

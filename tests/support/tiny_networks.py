@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
-from dem_apps.test_time_methods import METHODS
+from dem_apps.test_time_methods import LEARNING_METHODS
 
 #: Batch norm by the batch alone, and class marginals from 1/C, as the methods are published.
 published = partial(TestTimeAdapter, bn_alpha=1.0, marginals="uniform")
@@ -111,7 +111,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "cotta": {"restore": 0.1, "objective_weight": 0.5},
 }
 #: The methods that change weights.
-LEARNING = [name for name, method in METHODS.items() if method.learns]
+LEARNING = [*LEARNING_METHODS]
 
 
 def adapter_of(method: str, model: nn.Module | None = None, **arguments: Any) -> TestTimeAdapter:
