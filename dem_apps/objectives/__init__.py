@@ -29,8 +29,6 @@ OBJECTIVES = {
 }
 
 OBJECTIVE_NAMES = tuple(OBJECTIVES)
-#: Arguments of every objective, which are no options.
-_COMMON = ("num_classes", "backend", "balance", "common")
 #: Reductions under which a learning rate does not depend on the number of elements.
 AVERAGES = ("mean", "balanced")
 
@@ -84,5 +82,9 @@ def objective_options(name: str) -> list[str]:
     >>> objective_options("dem")
     ['tau', 'alpha']
     """
-    arguments = inspect.signature(objective_class(name)).parameters
-    return [argument for argument in arguments if argument not in _COMMON]
+    made_of = objective_class(name)
+    # the arguments of every objective are no options
+    common = inspect.signature(resolve_name("dem_apps.objective:EntropyObjective")).parameters
+    return [
+        argument for argument in inspect.signature(made_of).parameters if argument not in common
+    ]

@@ -35,7 +35,7 @@ class DecoupledObjective(EntropyObjective):
     Args:
         spec: which member.
         momentum: π, the weight of the batch in the class marginals' moving average (Sec. 3.3).
-        num_classes, common: see :class:`dem_apps.EntropyObjective`; ``common`` are ``backend`` and ``balance``.
+        num_classes, backend, balance: see :class:`dem_apps.EntropyObjective`.
 
     >>> objective = DecoupledObjective(ObjectiveSpec("mec", norm="l1"), num_classes=2)  # AdaDEM
     >>> loss = objective(torch.tensor([[9.0, 0.0], [8.0, 0.0]]))  # all predicted as class 0: its row moves
@@ -52,9 +52,10 @@ class DecoupledObjective(EntropyObjective):
         spec: ObjectiveSpec,
         num_classes: int,
         momentum: float = 0.1,
-        **common: Any,
+        backend: str = "auto",
+        balance: float = 1.0,
     ) -> None:
-        super().__init__(num_classes, **common)
+        super().__init__(num_classes, backend, balance)
         self.spec = spec
         self.momentum = number("momentum", momentum, 0.0, 1.0)
         self.needs_class_sums = spec.calibrator == "mec"
@@ -151,8 +152,8 @@ class Entropy(DecoupledObjective):
 
     divided_by_log_c = True
 
-    def __init__(self, num_classes: int, **common: Any) -> None:
-        super().__init__(ObjectiveSpec("gmc"), num_classes, **common)
+    def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
+        super().__init__(ObjectiveSpec("gmc"), num_classes, backend=backend, balance=balance)
 
 
 class CADF(DecoupledObjective):
@@ -164,8 +165,10 @@ class CADF(DecoupledObjective):
 
     divided_by_log_c = True
 
-    def __init__(self, num_classes: int, **common: Any) -> None:
-        super().__init__(ObjectiveSpec("gmc", alpha=0.0), num_classes, **common)
+    def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
+        super().__init__(
+            ObjectiveSpec("gmc", alpha=0.0), num_classes, backend=backend, balance=balance
+        )
 
 
 class DEM(DecoupledObjective):
@@ -174,7 +177,7 @@ class DEM(DecoupledObjective):
     Args:
         tau: τ, from 1e-6 to 1e6. Above 2/α, outside Prop. A.1, it gives a warning.
         alpha: α, from 0 to 1e6.
-        num_classes, common: see :class:`DecoupledObjective`.
+        num_classes, backend, balance: see :class:`dem_apps.EntropyObjective`.
 
     >>> DEM(num_classes=2, tau=0.5)(torch.tensor([[1.0, 3.0]]).log())  # −9/10 log 3 + log 4
     tensor(0.3975)
@@ -187,7 +190,8 @@ class DEM(DecoupledObjective):
         num_classes: int,
         tau: float = 1.0,
         alpha: float = 1.0,
-        **common: Any,
+        backend: str = "auto",
+        balance: float = 1.0,
     ) -> None:
         tau = number("tau", tau, 1 / _LARGEST, _LARGEST)
         alpha = number("alpha", alpha, 0.0, _LARGEST)
@@ -196,7 +200,12 @@ class DEM(DecoupledObjective):
                 f"tau = {tau} is above 2/alpha = {2 / alpha:.3g}: outside Prop. A.1 the reward of the most probable "
                 "class can be negative"
             )
-        super().__init__(ObjectiveSpec("gmc", tau=tau, alpha=alpha), num_classes, **common)
+        super().__init__(
+            ObjectiveSpec("gmc", tau=tau, alpha=alpha),
+            num_classes,
+            backend=backend,
+            balance=balance,
+        )
 
 
 class AdaDEM(DecoupledObjective):
@@ -207,7 +216,7 @@ class AdaDEM(DecoupledObjective):
         alpha: α, from 0 to 1e6.
         norm: that makes δ: ``l1``, ``l2`` or ``linf``.
         delta: whose reward δ measures: ``cadf``, or ``entropy`` (the paper's AdaDEM-V).
-        num_classes, common: see :class:`DecoupledObjective`.
+        num_classes, backend, balance: see :class:`dem_apps.EntropyObjective`.
 
     >>> AdaDEM(num_classes=2, momentum=0.0)(torch.tensor([[1.0, 9.0]]).log())  # −(9/10 − 1/2) log 9 / 1.1955
     tensor(-0.7352)
@@ -220,9 +229,12 @@ class AdaDEM(DecoupledObjective):
         alpha: float = 1.0,
         norm: Norm = "l1",
         delta: DeltaSource = "cadf",
-        **common: Any,
+        backend: str = "auto",
+        balance: float = 1.0,
     ) -> None:
-        super().__init__(_normalised("mec", alpha, norm, delta), num_classes, momentum, **common)
+        super().__init__(
+            _normalised("mec", alpha, norm, delta), num_classes, momentum, backend, balance
+        )
 
 
 class AdaDEMNorm(DecoupledObjective):
@@ -240,9 +252,12 @@ class AdaDEMNorm(DecoupledObjective):
         alpha: float = 1.0,
         norm: Norm = "l1",
         delta: DeltaSource = "cadf",
-        **common: Any,
+        backend: str = "auto",
+        balance: float = 1.0,
     ) -> None:
-        super().__init__(_normalised("self", alpha, norm, delta), num_classes, **common)
+        super().__init__(
+            _normalised("self", alpha, norm, delta), num_classes, backend=backend, balance=balance
+        )
 
 
 class AdaDEMMEC(DecoupledObjective):
@@ -259,10 +274,11 @@ class AdaDEMMEC(DecoupledObjective):
         num_classes: int,
         momentum: float = 0.1,
         alpha: float = 1.0,
-        **common: Any,
+        backend: str = "auto",
+        balance: float = 1.0,
     ) -> None:
         spec = ObjectiveSpec("mec", alpha=number("alpha", alpha, 0.0, _LARGEST))
-        super().__init__(spec, num_classes, momentum, **common)
+        super().__init__(spec, num_classes, momentum, backend, balance)
 
 
 def _normalised(

@@ -6,7 +6,6 @@ Source: Yang, Soatto: FDA: Fourier Domain Adaptation for Semantic Segmentation, 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from torch import Tensor
 
@@ -37,7 +36,7 @@ class RobustEntropy(EntropyObjective):
 
     Args:
         eta: η, from 1e-6 to 1e6; FDA trains with 2.
-        num_classes, common: see :class:`dem_apps.EntropyObjective`; ``common`` are ``backend`` and ``balance``.
+        num_classes, backend, balance: see :class:`dem_apps.EntropyObjective`.
 
     >>> import torch
     >>> objective = RobustEntropy(num_classes=2)
@@ -45,8 +44,10 @@ class RobustEntropy(EntropyObjective):
     tensor([1.0000, 0.0772])
     """
 
-    def __init__(self, num_classes: int, eta: float = 2.0, **common: Any) -> None:
-        super().__init__(num_classes, **common)
+    def __init__(
+        self, num_classes: int, eta: float = 2.0, backend: str = "auto", balance: float = 1.0
+    ) -> None:
+        super().__init__(num_classes, backend, balance)
         self.eta = number("eta", eta, 1e-6, 1e6)
 
     def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
