@@ -199,11 +199,13 @@ class FastPPO(PPO):
             entropy in nats and the weighted gradient by values, (2, B).
         """
         rows, number = logits.shape
-        # one piece of memory with one address: log p, p and the gradient, entropy and the other gradient
-        wide, losses = rows * number, np.empty(5)
-        made = np.empty(3 * wide + 2 * rows, np.float32)
-        begin = address(made)
-        places = [begin + 4 * offset for offset in (0, wide, 3 * wide, 2 * wide, 3 * wide + rows)]
+        of_logits, of_values = (
+            np.empty((3, rows, number), np.float32),
+            np.empty((2, rows), np.float32),
+        )
+        log_p, p, by_logits = of_logits
+        entropy, by_values = of_values
+        losses = np.empty(5)
         arrays = [np.ascontiguousarray(array) for array in (logits, values, *taken)]
         kernel.ppo_loss(
             rows,
@@ -213,14 +215,9 @@ class FastPPO(PPO):
             clips["clip_range"],
             clips.get("clip_range_vf", -1.0),
             self.vf_coef,
-            *places,
-            address(losses),
+            *map(address, (log_p, p, entropy, by_logits, by_values, losses)),
         )
-        return (
-            losses.tolist(),
-            made[: 3 * wide].reshape(3, rows, number),
-            made[3 * wide :].reshape(2, rows),
-        )
+        return losses.tolist(), of_logits, of_values
 
     def _clips(self) -> dict[str, float]:
         """The clip ranges as they are now, under SB3's names."""
