@@ -128,9 +128,13 @@ class CompactNormalize(VecNormalize):
         scaled /= np.sqrt(self._moments.var + self.epsilon)
         return np.clip(scaled, -self.clip_obs, self.clip_obs, out=scaled).astype(np.float32)
 
+    def unseen(self, observations: np.ndarray) -> np.ndarray:
+        """Return the columns, (K,) bool, that are not in use and not 0 in these observations (N, K)."""
+        unseen: np.ndarray = observations.any(axis=0) & self._unused
+        return unseen
+
     def _take_into_use(self, observations: np.ndarray) -> None:
-        """Look for columns that are not in use and not 0."""
-        new = observations.any(axis=0) & self._unused
+        new = self.unseen(observations)
         if new.any():
             self.use_columns(np.flatnonzero(new))
 

@@ -151,11 +151,10 @@ class FastPPO(PPO):
                     array[start : start + self.batch_size] for array in shuffled
                 )
                 logits, values = network.actor(observations), network.critic(observations)[:, 0]
-                means, of_logits, (entropy, by_values) = self._losses(
+                losses, log_p, p, by_logits, entropy, by_values = self._losses(
                     network.kernel, logits, values, taken, clips
                 )
-                policy_loss, value_loss, divergence, clip_fraction, mean_entropy = means
-                log_p, p, by_logits = of_logits
+                policy_loss, value_loss, divergence, clip_fraction, mean_entropy = losses
                 value, term_by_logits = term(logits, log_p, p, entropy)
                 epochs[-1].append(
                     {
@@ -182,7 +181,7 @@ class FastPPO(PPO):
         values: np.ndarray,
         taken: list[np.ndarray],
         clips: dict[str, float],
-    ) -> tuple[list[float], np.ndarray, np.ndarray]:
+    ) -> tuple[list[float], np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Compute the losses in C++, without the entropy term.
 
         Args:
@@ -195,16 +194,12 @@ class FastPPO(PPO):
         Returns:
             the losses of policy and values, the KL divergence, the clipped share and the mean
             entropy;
-            log-probabilities, probabilities and the policy's gradient by logits, (3, B, A);
-            entropy in nats and the weighted gradient by values, (2, B).
+            log-probabilities, probabilities and the policy's gradient by logits, (B, A) each;
+            entropy in nats and the weighted gradient by values, (B,) each.
         """
         rows, number = logits.shape
-        of_logits, of_values = (
-            np.empty((3, rows, number), np.float32),
-            np.empty((2, rows), np.float32),
-        )
-        log_p, p, by_logits = of_logits
-        entropy, by_values = of_values
+        log_p, p, by_logits = np.empty((3, rows, number), np.float32)
+        entropy, by_values = np.empty((2, rows), np.float32)
         losses = np.empty(5)
         arrays = [np.ascontiguousarray(array) for array in (logits, values, *taken)]
         kernel.ppo_loss(
@@ -217,7 +212,7 @@ class FastPPO(PPO):
             self.vf_coef,
             *map(address, (log_p, p, entropy, by_logits, by_values, losses)),
         )
-        return losses.tolist(), of_logits, of_values
+        return losses.tolist(), log_p, p, by_logits, entropy, by_values
 
     def _clips(self) -> dict[str, float]:
         """The clip ranges as they are now, under SB3's names."""
