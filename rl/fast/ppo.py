@@ -210,7 +210,8 @@ class FastPPO(PPO):
             clips["clip_range"],
             clips.get("clip_range_vf", -1.0),
             self.vf_coef,
-            *map(address, (log_p, p, entropy, by_logits, by_values, losses)),
+            *map(address, (log_p, p, entropy, by_logits, by_values)),
+            address(losses),
         )
         return losses.tolist(), log_p, p, by_logits, entropy, by_values
 
