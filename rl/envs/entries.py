@@ -161,14 +161,16 @@ def hyperparameter(key: str, value: Any) -> Any:
         if not (is_a(value, float) and 1 <= value < 1 << 40 and value % 1 == 0):
             raise InputError(f"expected a whole number above 0, not {shown(value)}")
         return int(value)  # perhaps written as 1e5
-    if key == "policy_kwargs":
-        parsed = parsed_expression(value)
-        if not isinstance(parsed, dict):
-            raise InputError(f"expected a mapping or dict(…), not {value!r}")
-        if isinstance(activation := parsed.get("activation_fn"), str):  # in a mapping of YAML
-            return {**parsed, "activation_fn": parsed_expression(activation)}
-        return parsed
-    return value
+    return _policy_arguments(value) if key == "policy_kwargs" else value
+
+
+def _policy_arguments(value: Any) -> dict[str, Any]:
+    parsed = parsed_expression(value)
+    if not isinstance(parsed, dict):
+        raise InputError(f"expected a mapping or dict(…), not {value!r}")
+    if isinstance(activation := parsed.get("activation_fn"), str):  # in a mapping of YAML
+        return {**parsed, "activation_fn": parsed_expression(activation)}
+    return parsed
 
 
 def normalisation(value: Any) -> tuple[bool, bool] | None:
