@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ONE_THREAD
 from dem_apps.jobs.grid import Cells, GridConfig, Training, end_of_grid, grid_cells, run_grid
-from dem_apps.report.runs import Runs
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from rl.config import TrainConfig, modules_option, resolve
@@ -58,10 +57,7 @@ def benchmark(config: BenchmarkConfig) -> dict[str, str]:
     """Run the grid and write its report; returns what failed, by the name of the run."""
     from rl.results.comparison import write_report
 
-    def report(finished: Runs, out: Path) -> str:
-        arms = [run.arm for run in finished]
-        return write_report(finished, out, config.baseline if config.baseline in arms else None)
-
+    report = partial(write_report, baseline=config.baseline)
     return run_grid(config, grid_jobs(config), ONE_THREAD, report)
 
 

@@ -243,11 +243,11 @@ def import_environments(config: TrainConfig) -> None:
 
 def _check_flags(config: TrainConfig) -> None:
     from dem_apps.runtime.device import torch_device
-    from rl.envs.entries import check_values, wrong_value
+    from rl.envs.entries import check_number, check_values, hyperparameter
     from rl.envs.make import check_env_id
 
-    if (problem := wrong_value("ent_coef", config.ent_coef, None)) is not None:
-        raise InputError(f"--ent-coef: {problem}")
+    with passed_on("--ent-coef", InputError):
+        check_number("ent_coef", hyperparameter("ent_coef", config.ent_coef))
     if "ent_coef" in config.hyperparameters:
         raise InputError(
             "--hyperparameters.ent_coef: the weight of the entropy term is set with --ent-coef"

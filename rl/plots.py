@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, one_of
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 
@@ -48,11 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     runs = find_runs(list(map(Path, paths)))
     arms = arm_names(runs)
-    baseline = config.baseline or ("none" if "none" in arms and len(set(arms)) > 1 else None)
+    if config.baseline is not None:
+        one_of("--baseline", config.baseline, list(dict.fromkeys(arms)))
     named = [
         replace(run, row=run.config["env"], arm=arm) for run, arm in zip(runs, arms, strict=True)
     ]
-    print(write_report(named, Path(config.out), baseline), end="")
+    print(write_report(named, Path(config.out), config.baseline or "none"), end="")
     print(f"\n{len(runs)} runs; figures, table.md and runs.csv are in {config.out}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ ALGORITHMS: dict[str, type[PPO] | type[A2C]] = {"ppo": PPO, "a2c": A2C}
 ENVIRONMENT_KEYS = ("env_wrapper", "normalize", "n_envs", "n_timesteps", "policy")
 #: Arguments of the algorithm that have a flag of their own, or none.
 _NOT_IN_ENTRIES = (
-    "self",
     "env",
     "seed",
     "device",
@@ -133,49 +131,46 @@ def check_values(entry: Entry, algo: str, where: str) -> None:
         if key not in known:
             raise InputError(f"{where}{key}: unknown key '{key}'{nearest(key, known)}")
         with passed_on(f"{where}{key}", InputError):
-            if (problem := wrong_value(key, value, arguments.get(key))) is not None:
-                raise InputError(problem)
+            check_number(key, hyperparameter(key, value), arguments.get(key))
             if key == "env_wrapper":
                 named_wrappers(value)
             elif key == "normalize":
                 normalisation(value)
-            elif key == "policy_kwargs":
-                hyperparameter(key, value)
 
 
-def wrong_value(key: str, value: Any, default: Any) -> str | None:
-    """The fault of a value as half a sentence, or None; ``default`` is SB3's."""
-    number = value
-    if key in _SCHEDULES and isinstance(value, str):
-        try:
-            number = float(value[4:] if value.startswith("lin_") else "")
-        except ValueError:
-            return f"expected a number, or lin_ and a number, not '{value}'"
-    is_number = is_a(number, float) and math.isfinite(number)
-    if key in _WHOLE_NUMBERS and not (is_number and 1 <= number < 1 << 40 and number % 1 == 0):
-        return f"expected a whole number above 0, not {shown(value)}"  # perhaps written as 1e5
-    if is_a(default, float) and not is_number:
-        return f"expected a number, not {shown(value)}"
-    return out_of_range([number], **_RANGES.get(key, {}))
+def check_number(key: str, value: Any, default: Any = None) -> None:
+    """Raise an InputError for a value that :func:`hyperparameter` returned; ``default`` is SB3's."""
+    number = value.start if isinstance(value, LinearSchedule) else value
+    if is_a(default, float) and not is_a(number, float):
+        raise InputError(f"expected a number, not {shown(value)}")
+    if problem := out_of_range([number], **_RANGES.get(key, {})):
+        raise InputError(problem)
 
 
 def hyperparameter(key: str, value: Any) -> Any:
-    """A checked entry's value as SB3 takes it; an InputError says what was expected.
+    """An entry's value as SB3 takes it; an InputError says what was expected.
 
     ``lin_2.5e-4`` falls linearly to 0, ``!!float 128`` may be a whole number, ``policy_kwargs`` an expression.
     """
     if key in _SCHEDULES and isinstance(value, str):
-        return LinearSchedule(float(value.removeprefix("lin_")), 0.0, 1.0)
-    if isinstance(value, float) and key in _WHOLE_NUMBERS:
-        return int(value)
-    if key == "policy_kwargs":
-        parsed = parsed_expression(value)
-        if not isinstance(parsed, dict):
-            raise InputError(f"expected a mapping or dict(…), not {value!r}")
-        if isinstance(activation := parsed.get("activation_fn"), str):  # in a mapping of YAML
-            return {**parsed, "activation_fn": parsed_expression(activation)}
-        return parsed
-    return value
+        wrong = f"expected a number, or lin_ and a number, not '{value}'"
+        with refused(lambda _: wrong, ValueError):
+            start = float(value[4:] if value.startswith("lin_") else "")
+        return LinearSchedule(start, 0.0, 1.0)
+    if key in _WHOLE_NUMBERS:
+        if not (is_a(value, float) and 1 <= value < 1 << 40 and value % 1 == 0):
+            raise InputError(f"expected a whole number above 0, not {shown(value)}")
+        return int(value)  # perhaps written as 1e5
+    return _policy_arguments(value) if key == "policy_kwargs" else value
+
+
+def _policy_arguments(value: Any) -> dict[str, Any]:
+    parsed = parsed_expression(value)
+    if not isinstance(parsed, dict):
+        raise InputError(f"expected a mapping or dict(…), not {value!r}")
+    if isinstance(activation := parsed.get("activation_fn"), str):  # in a mapping of YAML
+        return {**parsed, "activation_fn": parsed_expression(activation)}
+    return parsed
 
 
 def normalisation(value: Any) -> tuple[bool, bool] | None:

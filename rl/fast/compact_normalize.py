@@ -29,7 +29,6 @@ class CompactNormalize(VecNormalize):
         # of these columns; the variance of all others
         self._moments, self._unused_var = RunningMeanStd(), 1.0
         self._shape = venv.observation_space.shape or ()
-        self._bits = np.dtype(f"u{np.dtype(venv.observation_space.dtype).itemsize}")
         super().__init__(venv, gamma=gamma)
 
     @property
@@ -62,8 +61,8 @@ class CompactNormalize(VecNormalize):
         self._moments.mean = running.mean[self.columns]
         self._moments.var = running.var[self.columns]
         self._moments.count = float(running.count)
-        self._unused_bits = np.full(running.mean.shape, np.iinfo(self._bits).max, self._bits)
-        self._unused_bits[self.columns] = 0
+        self._unused = np.ones(self._shape, bool)
+        self._unused[self.columns] = False
 
     def expand(self, compact: np.ndarray) -> np.ndarray:
         """Whole normalised observations (…, K) of those in use (…, D)."""
@@ -129,12 +128,15 @@ class CompactNormalize(VecNormalize):
         scaled /= np.sqrt(self._moments.var + self.epsilon)
         return np.clip(scaled, -self.clip_obs, self.clip_obs, out=scaled).astype(np.float32)
 
+    def unseen(self, observations: np.ndarray) -> np.ndarray:
+        """Return the columns, (K,) bool, that are not in use and not 0 in these observations (N, K)."""
+        unseen: np.ndarray = observations.any(axis=0) & self._unused
+        return unseen
+
     def _take_into_use(self, observations: np.ndarray) -> None:
-        """Look for columns that are not in use and not 0."""
-        bits = np.bitwise_or.reduce(observations.view(self._bits), axis=0)
-        bits &= self._unused_bits
-        if bits.any():
-            self.use_columns(np.flatnonzero(bits))
+        new = self.unseen(observations)
+        if new.any():
+            self.use_columns(np.flatnonzero(new))
 
 
 def widened(values: np.ndarray, columns: np.ndarray, more_columns: np.ndarray) -> np.ndarray:

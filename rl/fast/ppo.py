@@ -151,11 +151,10 @@ class FastPPO(PPO):
                     array[start : start + self.batch_size] for array in shuffled
                 )
                 logits, values = network.actor(observations), network.critic(observations)[:, 0]
-                means, of_logits, (entropy, by_values) = self._losses(
+                losses, log_p, p, by_logits, entropy, by_values = self._losses(
                     network.kernel, logits, values, taken, clips
                 )
-                policy_loss, value_loss, divergence, clip_fraction, mean_entropy = means
-                log_p, p, by_logits = of_logits
+                policy_loss, value_loss, divergence, clip_fraction, mean_entropy = losses
                 value, term_by_logits = term(logits, log_p, p, entropy)
                 epochs[-1].append(
                     {
@@ -182,7 +181,7 @@ class FastPPO(PPO):
         values: np.ndarray,
         taken: list[np.ndarray],
         clips: dict[str, float],
-    ) -> tuple[list[float], np.ndarray, np.ndarray]:
+    ) -> tuple[list[float], np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Compute the losses in C++, without the entropy term.
 
         Args:
@@ -195,15 +194,13 @@ class FastPPO(PPO):
         Returns:
             the losses of policy and values, the KL divergence, the clipped share and the mean
             entropy;
-            log-probabilities, probabilities and the policy's gradient by logits, (3, B, A);
-            entropy in nats and the weighted gradient by values, (2, B).
+            log-probabilities, probabilities and the policy's gradient by logits, (B, A) each;
+            entropy in nats and the weighted gradient by values, (B,) each.
         """
         rows, number = logits.shape
-        # one piece of memory with one address: log p, p and the gradient, entropy and the other gradient
-        wide, losses = rows * number, np.empty(5)
-        made = np.empty(3 * wide + 2 * rows, np.float32)
-        begin = address(made)
-        places = [begin + 4 * offset for offset in (0, wide, 3 * wide, 2 * wide, 3 * wide + rows)]
+        log_p, p, by_logits = np.empty((3, rows, number), np.float32)
+        entropy, by_values = np.empty((2, rows), np.float32)
+        losses = np.empty(5)
         arrays = [np.ascontiguousarray(array) for array in (logits, values, *taken)]
         kernel.ppo_loss(
             rows,
@@ -213,14 +210,10 @@ class FastPPO(PPO):
             clips["clip_range"],
             clips.get("clip_range_vf", -1.0),
             self.vf_coef,
-            *places,
+            *map(address, (log_p, p, entropy, by_logits, by_values)),
             address(losses),
         )
-        return (
-            losses.tolist(),
-            made[: 3 * wide].reshape(3, rows, number),
-            made[3 * wide :].reshape(2, rows),
-        )
+        return losses.tolist(), log_p, p, by_logits, entropy, by_values
 
     def _clips(self) -> dict[str, float]:
         """The clip ranges as they are now, under SB3's names."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dem_apps.errors import InputError, one_of
+from dem_apps.errors import InputError
 from dem_apps.report.charts import drawn, mean_curve
 from dem_apps.report.runs import Run, Runs, differing, flat, read_run
 from dem_apps.report.tables import Compared, by_row, score_tables, write_csv
@@ -80,12 +80,16 @@ def arm_names(runs: Sequence[Run]) -> list[str]:
 def write_report(runs: Runs, out: Path, baseline: str | None) -> str:
     """Write the figures, ``table.md`` and ``runs.csv`` of finished runs, and return the table.
 
-    Equal runs write equal bytes; an earlier report in ``out`` is replaced. Raises InputError: a baseline that is no arm
-    of these runs, or two runs of one environment, arm and seed.
+    Equal runs write equal bytes; an earlier report in ``out`` is replaced.
+
+    Args:
+        runs: with the names of their rows and arms.
+        out: the folder of the report.
+        baseline: the arm to compare with; without one, or where it has no run, the table has no differences.
+
+    Raises:
+        InputError: two runs have one environment, arm and seed.
     """
-    arms = list(dict.fromkeys(run.arm for run in runs))
-    if baseline is not None:
-        one_of("--baseline", baseline, arms)
     compared = by_row(runs)
     out.mkdir(parents=True, exist_ok=True)
     text = score_tables(compared, baseline, _TABLE)
@@ -135,8 +139,8 @@ def _row(run: Run) -> dict[str, object]:
     """A line of ``runs.csv``: environment, arm, seed and settings, then the figures of the last and the best policy."""
     row: dict[str, object] = {"env": run.config["env"], "arm": run.arm, "seed": run.seed}
     row |= {key: run.config.get(key) for key in ("algo", "loss", "ent_coef", "timesteps")}
-    row |= {"episodes": run.evaluation.get("episodes"), "goal_return": run.score("goal_return")}
-    row["steps_to_goal"] = run.score("steps_to_goal")
+    row["episodes"] = run.evaluation.get("episodes")
+    row |= {key: run.score(key) for key in ("goal_return", "steps_to_goal")}
     for policy, prefix in (("last", ""), ("best", "best.")):
         row[f"{policy}_step"] = run.score(f"{prefix}step")
         for actions in ACTIONS:

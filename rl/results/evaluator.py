@@ -82,8 +82,6 @@ class Acting:
         model.policy.set_training_mode(False)
         if isinstance(self._envs, CompactNormalize) and why_no_network(model) is None:
             self._network = Network(model.policy, self._envs.columns)
-            columns = np.arange(self._envs.observation_space.shape[0])  # type: ignore[index]
-            self._others = np.delete(columns, self._envs.columns)
 
     def __call__(self, observations: Any, greedy: bool) -> np.ndarray:
         """Actions (N, …) for raw observations, (N, …) or a dictionary of such: the most probable ones, or drawn."""
@@ -93,12 +91,12 @@ class Acting:
             if changed or self._steps % self._noise_steps == 0:
                 self._policy.reset_noise(count)
             self._steps += 1
-        # a column that training has never seen set is normalised by SB3 like any other
-        if self._network is None or observations[:, self._others].any():
-            if self._envs is not None:
-                observations = self._envs.normalize_obs(observations)
-            return self._policy.predict(observations, deterministic=greedy)[0]
         envs: Any = self._envs
+        # a column that training has never seen set is normalised by SB3 like any other
+        if self._network is None or envs.unseen(observations).any():
+            if envs is not None:
+                observations = envs.normalize_obs(observations)
+            return self._policy.predict(observations, deterministic=greedy)[0]
         with torch.no_grad():
             logits = self._network.actor(envs.scaled(observations.take(envs.columns, axis=1)))
         return np.asarray(logits.argmax(axis=1)) if greedy else drawn(log_softmax(logits)[1])

@@ -164,7 +164,7 @@ def test_actions_are_those_of_sb3(doorkey, greedy):
 
 def test_a_column_that_training_has_not_seen_counts(doorkey):
     model, raw = doorkey, observations_of(doorkey, 8)
-    unseen = Acting(model)._others[0]
+    unseen = np.delete(np.arange(raw.shape[1]), model.get_vec_normalize_env().columns)[0]
     raw[:, unseen] = 3.0
     weight = model.policy.mlp_extractor.policy_net[0].weight
     with torch.no_grad():  # so that it decides
