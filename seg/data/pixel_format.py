@@ -211,12 +211,12 @@ def resized(values: Numbers, size: Size) -> Numbers:
     return np.stack([np.asarray(picture) for picture in pictures], axis=-1)
 
 
-def resized_mask(valid: Mask, size: Size) -> Mask:
-    """Resize a mask (H, W) to ``size``, (width, height), by the nearest pixel.
+def resized_ids(ids: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    """Resize ids (H, W) to ``size``, (width, height), by the nearest pixel, as Pillow does."""
+    resized = cv2.resize(ids, size, interpolation=cv2.INTER_NEAREST_EXACT)
+    return np.asarray(resized, np.uint8)
 
-    The same array is returned where it has that size, and None for None.
-    """
-    if valid is None or size == valid.shape[::-1]:
-        return valid
-    nearest = cv2.resize(valid.view(np.uint8), size, interpolation=cv2.INTER_NEAREST_EXACT)
-    return np.asarray(nearest, np.bool_)
+
+def resized_mask(valid: Mask, size: Size) -> Mask:
+    """Resize a mask (H, W) to ``size``, (width, height), by the nearest pixel; None stays None."""
+    return None if valid is None else resized_ids(valid.view(np.uint8), size).view(np.bool_)

@@ -20,7 +20,7 @@ from seg.data import rasters
 from seg.data.files import Size
 from seg.data.labels import IGNORE_INDEX, ClassSet, Color, Ids, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import Bools, Mask, Numbers, upright
+from seg.data.pixel_format import Bools, Mask, Numbers, resized_ids, resized_mask, upright
 from seg.data.rasters import Georeference, Header
 from seg.data.read_images import (
     GREY,
@@ -64,15 +64,10 @@ def read_label(
     """
     label = label_pixels(file, classes, layout)
     refuse_other_ground(file, label, image)
-    if size is not None and size != label.ids.shape[::-1]:
-        valid = None if label.valid is None else _nearest(label.valid, size)
-        label = LabelPixels(_nearest(label.ids, size), valid)
+    if size is not None:
+        label = LabelPixels(resized_ids(label.ids, size), resized_mask(label.valid, size))
     refuse_unknown(file, label, classes, layout)
     return train_ids(label, classes, layout)
-
-
-def _nearest(values: Numbers, size: Size) -> Numbers:
-    return np.asarray(Image.fromarray(values).resize(size, Image.Resampling.NEAREST))
 
 
 def refuse_other_ground(file: Path, label: LabelPixels, image: Path | None) -> None:
