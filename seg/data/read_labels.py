@@ -228,20 +228,20 @@ def label_colors(file: Path, most: int) -> list[Color]:
 def _colored_ids(file: Path, classes: ClassSet) -> LabelPixels:
     """Read the ids of the class set from a picture in its colours."""
     codes, valid, header = _codes(file)
-    table = dict(zip(map(int.from_bytes, classes.colors), classes.ids, strict=True))
-    colors = np.array(sorted(table), np.uint32)
-    places = np.searchsorted(colors, codes).clip(max=len(colors) - 1)
-    counted = colors[places] == codes
-    ids = np.array([table[code] for code in colors.tolist()], np.uint8)[places]
-    ignored = np.isin(codes, [*map(int.from_bytes, classes.ignored_colors)])
-    unknown = codes[valid & ~counted & ~ignored]
+    colors, ignored = (
+        [*map(int.from_bytes, some)] for some in (classes.colors, classes.ignored_colors)
+    )
+    table = np.zeros(1 << 24, np.uint8)  # zeros take no memory until they are read
+    table[colors] = classes.ids
+    counted = np.isin(codes, colors)
+    unknown = codes[valid & ~counted & ~np.isin(codes, ignored)]
     if unknown.size:
         color = [*int(unknown.min()).to_bytes(3)]
         raise InputError(
             f"{file}: the colour {color} is no class's and not ignored ({unknown.size:,} pixels have such)"
         )
     counted &= valid
-    return LabelPixels(ids, None if counted.all() else counted, header)
+    return LabelPixels(table[codes], None if counted.all() else counted, header)
 
 
 def _codes(file: Path) -> tuple[NDArray[np.uint32], Bools, Header]:
