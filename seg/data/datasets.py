@@ -80,10 +80,6 @@ class SegmentationDataset(Dataset[Sample]):
         exclude: Sequence[str] = (),
         part: tuple[float, float] = (0.0, 1.0),
     ) -> None:
-        if not root.is_dir():
-            raise InputError(
-                f"{root}: no such folder; it should be the root of a data set in {layout} layout"
-            )
         self.root = root
         self.size = size
         self.resize_labels = split != "val"
@@ -238,8 +234,6 @@ def _pairs_of(root: Path, layout: str, split: str) -> Pairs:
 
 def _near(root: Path, layout: str, split: str) -> Path | None:
     """Return the folder above or one directly below that has the layout's images, or None."""
-    if not root.is_dir():
-        return None
     below = (each for each in sorted(root.iterdir())[:_MOST_FOLDERS] if each.is_dir())
     for folder in (root.parent, *below):
         with suppress(InputError):

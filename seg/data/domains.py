@@ -232,6 +232,8 @@ def _open(
     guessed = layout == AUTO and data.root is not None
     demo = "gta5" if domain == "source" else "cityscapes"
     root = _demo_pair(world) / demo if data.root is None else Path(data.root)
+    if not root.is_dir():
+        raise InputError(f"{root}: no such folder; it should be the root of a data set")
     if guessed:
         layout = found_layout(root, split, classes, flag)
     elif layout == AUTO:
