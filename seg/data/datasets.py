@@ -221,15 +221,15 @@ def _pairs_of(root: Path, layout: str, split: str) -> Pairs:
     try:
         return with_other_kinds(named_layout(layout).pairs(root, split))
     except InputError as error:
+        hint = ""
         if near := _near(root, layout, split):
-            raise InputError(f"{error}; did you mean {near}?") from error
-        fitting = " or ".join(fitting_layouts(root, split))  # this one is not among them
-        if not fitting:
-            raise
-        raise InputError(
-            f"{error}; it looks like layout {fitting}: give --source.layout or --target.layout, or exchange "
-            "--source.root and --target.root where they are swapped"
-        ) from error
+            hint = f"; did you mean {near}?"
+        elif fitting := fitting_layouts(root, split):  # this one is not among them
+            hint = (
+                f"; it looks like layout {' or '.join(fitting)}: give --source.layout or --target.layout, or exchange "
+                "--source.root and --target.root where they are swapped"
+            )
+        raise InputError(f"{error} (layout {layout}){hint}") from error
 
 
 def _near(root: Path, layout: str, split: str) -> Path | None:

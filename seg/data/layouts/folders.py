@@ -77,8 +77,7 @@ def _pairs(root: Path, split: str) -> Pairs:
         images = root  # unlabelled images, or labels beside them
     images, labels = _split_of(images, labels, split)
     if not images.is_dir():
-        where = images.relative_to(root)
-        raise InputError(f"{root}: has no folder {where}, as a data set in folders layout would")
+        raise InputError(f"{root}: has no folder {images.relative_to(root)}")
     files = image_files(images)
     if not files:
         suffixes = ", ".join(IMAGE_SUFFIXES)

@@ -81,7 +81,7 @@ def test_wrong_folders_are_named(tmp_path, source):
         DataConfig(str(tmp_path / "nowhere")),
         CITYSCAPES_CLASSES,
     )
-    sentence = r"has no folder leftImg8bit/train, .* cityscapes layout .*; it looks like layout gta5 or folders: give"
+    sentence = r"has no folder leftImg8bit/train \(layout cityscapes\); it looks like layout gta5 or folders: give"
     refuses(sentence, SegmentationDataset, source, "cityscapes", "train", labelled=True)
     shutil.rmtree(source / "images")
     (source / "images").mkdir()
