@@ -48,10 +48,7 @@ def check_pair(pair: DomainPair, workers: int = 0) -> int:
     _print_classes(reports, pair.classes.names)
     if class_file := pair.class_file or _fitting_file(unfit, pair, workers):
         print(class_file)
-    wrong = _print_result(reports, pair.left_out())
-    if not pair.target_val.labelled:
-        print("note: target val has no labels, so training gives no mIoU and no checkpoint best")
-    return wrong
+    return _print_result(reports, pair.left_out())
 
 
 def _check_split(

@@ -18,7 +18,7 @@ from seg.data.layouts import AUTO, found_layout
 from seg.data.layouts.folders import FOLDERS
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.rasters import Header
-from seg.data.read_images import first_header, refuse_other
+from seg.data.read_images import read_header, refuse_other
 from seg.data.settings import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.statistics import measured_format
 from seg.data.street.demo_pair import write_demo_pair
@@ -256,15 +256,12 @@ def _pixels(
     The first images of the other splits must have it too.
     """
     files = next(iter(splits.values())).images
-    first = first_header(files)
-    if first is None:
-        return rgb  # reading the images raises the error
-    wanted = _seen_bands(first[1], bands, rgb)
+    wanted = _seen_bands(read_header(files[0]), bands, rgb)
     if not measure:
         return wanted
     for dataset in splits.values():
-        if (other := first_header(dataset.images)) is not None:
-            refuse_other(*other, wanted)
+        first = dataset.images[0]
+        refuse_other(first, read_header(first), wanted)
     return wanted if wanted.is_rgb else measured_format(files, wanted, workers)
 
 
