@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ class DomainPair:
     #: where there are any; ``source train``, but where labelled target images take its place; ``labelled target
     #: train``, where labels of the target may be read
     splits: Splits
-    notes: tuple[str, ...] = ()  #: what was found where a setting was left open
+    note: str = ""  #: how labels are read where no classes were given
     class_file: str = ""  #: the class file of classes that were found
 
     @property
@@ -83,7 +83,7 @@ class DomainPair:
         Raises:
             InputError: labels that give nothing to learn or to score.
         """
-        about = list(self.notes)
+        about = [self.note] if self.note else []
         for title, dataset in self.splits.items():
             about += dataset.look_at_labels(title)
         return about
@@ -130,41 +130,28 @@ def open_pair(
         )
     classes = classes_file if isinstance(classes_file, ClassSet) else load_classes(classes_file)
     opened = functools.partial(_splits, source, target, validation_part, demo)
-    splits, class_file = opened(classes), ""
-    notes: tuple[str, ...] = ()
+    splits, note, class_file = opened(classes), "", ""
     if classes_file is None:
-        fitting, notes = _looked_for(splits.values(), workers)
-        if fitting is not None:
-            splits, class_file = opened(fitting.classes), fitting.file
+        labelled = [dataset for dataset in splits.values() if dataset.labelled]
+        if fitting := _looked_for(labelled, workers):
+            splits, note, class_file = opened(fitting.classes), fitting.note, fitting.file
+        elif any(dataset.layout == FOLDERS for dataset in labelled):
+            note = "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
     if pixels is None:
         pixels = _pixels(splits, bands, measure, workers, rgb)
     for dataset in splits.values():
         dataset.pixels = pixels
-    return DomainPair(splits, notes, class_file)
+    return DomainPair(splits, note, class_file)
 
 
-def _looked_for(
-    datasets: Iterable[SegmentationDataset], workers: int
-) -> tuple[FoundClasses | None, tuple[str, ...]]:
-    """Return the classes that the labels hold, and notes on how labels are read.
-
-    They are looked for where no data set has a numbering of its own.
-    """
-    labelled = [each for each in datasets if each.labelled]
-    # numbers of five digits look like GTA5, which has the ids that are looked for
-    unnumbered = [
-        each
-        for each in labelled
-        if each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
-    ]
-    if len(unnumbered) == len(labelled):
-        fitting = found_classes(unnumbered, workers=workers)
-        if fitting is not None:
-            return fitting, (fitting.note,)
-    if any(each.layout == FOLDERS for each in unnumbered):
-        note = "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
-        return None, (note,)
-    return None, ()
+def _looked_for(labelled: Sequence[SegmentationDataset], workers: int) -> FoundClasses | None:
+    """Return the classes that the labels hold; None where a data set has a numbering of its own."""
+    for dataset in labelled:
+        # numbers of five digits look like GTA5, which has the ids that are looked for
+        guessed = dataset.layout_name == "gta5" and dataset.found_as
+        if dataset.layout_name != "folders" and not guessed:
+            return None
+    return found_classes(labelled, workers=workers)
 
 
 def _splits(
@@ -274,7 +261,7 @@ def _seen_bands(header: Header, bands: BandConfig, rgb: PixelFormat) -> PixelFor
     if colours is not None and max(colours) >= number:
         colours = None
     first_three = (0, min(1, number - 1), min(2, number - 1))
-    shown = bands.shown_from_0(number) or header.colours or first_three
+    shown = bands.shown_from_0(number) or colours or first_three
     zeros, ones = (0.0,) * number, (1.0,) * number
     return PixelFormat(number, header.dtype, zeros, ones, shown, colours=colours)
 

@@ -83,7 +83,7 @@ def _pairs(root: Path, split: str) -> Pairs:
         suffixes = ", ".join(IMAGE_SUFFIXES)
         raise InputError(f"{images}: holds no images ({suffixes}){left_out([images])}")
     names = [file.relative_to(images) for file in files]
-    label_of = find_labels(labels, names)
+    label_of = find_labels(labels, names, images)
     if not labels.is_dir():
         beside = find_labels(images, names, images)
         label_of |= {image: label for image, label in beside.items() if label.is_file()}
