@@ -13,7 +13,7 @@ from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_op
 from dem_apps.runtime.documents import Document
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
-from seg.data.settings import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
+from seg.data.settings import BandConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.methods import METHODS, settings
 from seg.models.settings import ModelConfig
 
@@ -393,14 +393,16 @@ def resolve(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
     """
     from seg.data.image_sizes import quick_size
 
-    resolved, lines = config.resolved(), list[str]()
-    for domain in ["target"] if config.target.replaces_source() else ["source", "target"]:
-        data: DataConfig = getattr(config, domain)
+    lines = list[str]()
+    domains: dict[str, Any] = {"source": config.source, "target": config.target}
+    if config.target.replaces_source():
+        del domains["source"]
+    for domain, data in domains.items():
         if data.root is None or data.size is not None:
             continue
         quick = quick_size(domain, Path(data.root), data.layout, data.augmentation, device)
         if quick is not None:
             size, line = quick
             lines.append(line)
-            resolved = replace(resolved, **{domain: replace(data, size=size)})
-    return resolved, lines
+            domains[domain] = replace(data, size=size)
+    return replace(config.resolved(), **domains), lines

@@ -41,13 +41,10 @@ def check_pair(pair: DomainPair, workers: int = 0) -> int:
     reports: dict[str, list[FileReport]] = {}
     unfit = list[SegmentationDataset]()
     for title, dataset, indices in _work(pair):
-        split = reports[title] = _check_split(title, dataset, indices, workers)
+        reports[title] = _check_split(title, dataset, indices, workers)
         # a data set with a numbering of its own says which classes there are
-        if dataset.layout.ids is None and not all(report.fits for report in split):
+        if dataset.layout.ids is None and not all(report.fits for report in reports[title]):
             unfit.append(dataset)
-        notes = [f"note: {title}: {note}" for note in dataset.notes]
-        for line in (*notes, *lines(split, title), *_ranges(split, title)):
-            print(line)
     _print_classes(reports, pair.classes.names)
     if class_file := pair.class_file or _fitting_file(unfit, pair.classes, workers):
         print(class_file)
@@ -57,11 +54,15 @@ def check_pair(pair: DomainPair, workers: int = 0) -> int:
 def _check_split(
     title: str, dataset: SegmentationDataset, indices: list[int], workers: int
 ) -> list[FileReport]:
-    """Return what is found in images that are left out, in these samples, and in all together."""
+    """Print and return what is wrong in images that are left out, in these samples, and in all together."""
     check = functools.partial(check_file, dataset)
     reports = [FileReport(warnings=[sentence]) for sentence in dataset.left_out]
     reports += each_file(check, indices, workers, f"checking {title}")
     check_classes(reports, dataset.classes, dataset.layout)
+    for note in dataset.notes:
+        print(f"note: {title}: {note}")
+    for line in (*lines(reports, title), *_ranges(reports, title)):
+        print(line)
     return reports
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,28 +130,33 @@ def open_pair(
         )
     classes = classes_file if isinstance(classes_file, ClassSet) else load_classes(classes_file)
     opened = functools.partial(_splits, source, target, validation_part, demo)
-    splits, note, class_file = opened(classes), "", ""
+    splits, fitting = opened(classes), FoundClasses(classes)
     if classes_file is None:
-        labelled = [dataset for dataset in splits.values() if dataset.labelled]
-        if fitting := _looked_for(labelled, workers):
-            splits, note, class_file = opened(fitting.classes), fitting.note, fitting.file
-        elif any(dataset.layout == FOLDERS for dataset in labelled):
-            note = "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
+        fitting = _looked_for(splits.values(), classes, workers)
+        if fitting.classes is not classes:
+            splits = opened(fitting.classes)
     if pixels is None:
         pixels = _pixels(splits, bands, measure, workers, rgb)
     for dataset in splits.values():
         dataset.pixels = pixels
-    return DomainPair(splits, note, class_file)
+    return DomainPair(splits, fitting.note, fitting.file)
 
 
-def _looked_for(labelled: Sequence[SegmentationDataset], workers: int) -> FoundClasses | None:
-    """Return the classes that the labels hold; None where a data set has a numbering of its own."""
-    for dataset in labelled:
-        # numbers of five digits look like GTA5, which has the ids that are looked for
-        guessed = dataset.layout_name == "gta5" and dataset.found_as
-        if dataset.layout_name != "folders" and not guessed:
-            return None
-    return found_classes(labelled, workers=workers)
+def _looked_for(
+    datasets: Iterable[SegmentationDataset], classes: ClassSet, workers: int
+) -> FoundClasses:
+    """Return the classes that the labels hold, or ``classes`` where a data set has its own numbering."""
+    labelled = [each for each in datasets if each.labelled]
+    fitting, note = None, ""
+    # numbers of five digits look like GTA5, which has the ids that are looked for
+    if all(
+        each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
+        for each in labelled
+    ):
+        fitting = found_classes(labelled, workers=workers)
+    if any(each.layout == FOLDERS for each in labelled):
+        note = "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
+    return fitting or FoundClasses(classes, note)
 
 
 def _splits(

@@ -117,7 +117,7 @@ class PixelFormat:
             low, high = np.nanpercentile(sample, [_BLACK, _WHITE], axis=(0, 1))
         gain = 255 / np.where(high > low, high - low, np.inf)
         stretched = (shown - low.astype(np.float32)) * gain.astype(np.float32)
-        return np.nan_to_num(stretched.clip(0, 255)).astype(np.uint8)
+        return np.asarray(np.nan_to_num(stretched.clip(0, 255)), np.uint8)
 
     def document(self) -> Document:
         """Return the format as :func:`read_format` reads it.

@@ -125,5 +125,6 @@ def labelled_sampler(
                 f"--source.rare-class-temperature: every pixel of every label in {first.root} is ignored"
             )
         sampler = RareClasses(pixels, temperature, enough, (*seed, Draws.RARE_CLASSES))
-    samplers = [sampler, *(Epochs(len(part), (*seed, Draws.LABELLED_TARGET)) for part in others)]
+    samplers = [sampler]
+    samplers += [Epochs(len(part), (*seed, Draws.LABELLED_TARGET)) for part in others]
     return partial(interleaved, samplers, [len(part) for part in parts])

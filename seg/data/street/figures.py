@@ -151,7 +151,8 @@ def polygon(*corners: float) -> Outlines:
 
 def boxes(*limits: ArrayLike) -> Outlines:
     """Return rectangles by left, low, right and high of each."""
-    return np.reshape(limits, (-1, 4))[:, [[0, 1], [2, 1], [2, 3], [0, 3]]]
+    corners = [[0, 1], [2, 1], [2, 3], [0, 3]]
+    return np.asarray(limits, np.float64).reshape(-1, 4)[:, corners]
 
 
 def discs(wide: float, high: float, *centers: float) -> Outlines:
