@@ -203,8 +203,7 @@ class SegmentationDataset(Dataset[Sample]):
         if labelled:
             raise InputError(f"{missing[0]} ({share} have none)")
         self.notes.append(
-            f"{self.root}: no labels, so training gives the unsupervised scores alone, no mIoU and no checkpoint best; "
-            f"{missing[0]}"
+            f"{self.root}: no labels, so training gives the unsupervised scores alone; {missing[0]}"
         )
         return pairs, False
 
