@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
@@ -16,8 +13,7 @@ from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_op
 from dem_apps.runtime.documents import Document
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
-from seg.data.layouts import AUTO, fitting_layouts, named_layout
-from seg.data.settings import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
+from seg.data.settings import BandConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.methods import METHODS, settings
 from seg.models.settings import ModelConfig
 
@@ -35,10 +31,6 @@ BN_ALPHA_HELP = (
 #: The running statistics of batch norm in a network whose training moves none.
 UNMOVED = "those it started with"
 PRECISIONS = ("float32", "bf16", "fp16")
-#: Most pixels of images that are not resized unasked: 256 × 192 on a CPU, 1024 × 512 on a GPU.
-MOST_PIXELS = {"cpu": 256 * 192, "cuda": 1024 * 512}
-#: A side after resizing is a multiple of it, as encoders halve images five times.
-_MULTIPLE = 32
 #: Settings that a score depends on, as they are.
 _IN_PROTOCOL = (
     "method",
@@ -49,10 +41,6 @@ _IN_PROTOCOL = (
     "deterministic",
     "validation_part",
 )
-#: Parts of the names of albumentations' transforms that change an image's size.
-#: Crops are among them: a crop may set the size in place of a resize.
-_CHANGES_SIZE = ("Crop", "Resize", "RandomScale", "MaxSize", "Pad")
-Data = TypeVar("Data", SourceConfig, TargetDataConfig)
 
 
 @dataclass(frozen=True)
@@ -397,57 +385,24 @@ class TrainConfig(ObjectiveSettings):
 def resolve(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
     """Fill in every default that does not depend on the network's layers.
 
+    A size is chosen where the images are large or of several sizes. A size that is given, or that
+    an augmentation sets, stays.
+
     Returns:
         The settings, and lines for the user.
     """
-    source, target, lines = config.source, config.target, list[str]()
-    if not target.replaces_source():
-        source = _sized(source, "source", device, lines)
-    target = _sized(target, "target", device, lines)
-    return replace(config.resolved(), source=source, target=target), lines
+    from seg.data.image_sizes import quick_size
 
-
-def _sized(data: Data, domain: str, device: str, lines: list[str]) -> Data:
-    """Return the data with a size set where images are large or of several sizes.
-
-    A size that is given, or that an augmentation sets, stays.
-    """
-    if data.root is None or data.size is not None or _crops(data):
-        return data
-    sizes = _sizes(data)
-    if not sizes:
-        return data
-    (width, height), _ = sizes.most_common(1)[0]
-    scale = math.sqrt(MOST_PIXELS[device] / (width * height))
-    if scale >= 1 and len(sizes) == 1:
-        return data
-    size = [width, height]
-    if scale < 1:
-        size = [max(_MULTIPLE, round(side * scale / _MULTIPLE) * _MULTIPLE) for side in size]
-    others = f" or of {len(sizes) - 1} other sizes" if len(sizes) > 1 else ""
-    lines.append(
-        f"size     {domain} images are {width}x{height}{others}, seen here at {size[0]}x{size[1]} to be quick; "
-        f"--{domain}.size {width},{height} keeps them"
-    )
-    return replace(data, size=size)
-
-
-def _crops(data: DataConfig) -> bool:
-    """Return whether an augmentation sets the size of the images."""
-    steps = [step for step in data.augmentation if isinstance(step, dict)]
-    return any(part in name for step in steps for name in step for part in _CHANGES_SIZE)
-
-
-def _sizes(data: DataConfig) -> Counter[tuple[int, int]]:
-    """Count each size among the images that can be read."""
-    from seg.data.read_images import read_header
-
-    root, images, sizes = Path(str(data.root)), set[Path](), Counter[tuple[int, int]]()
-    for split in ("train", "val"):
-        for name in fitting_layouts(root, split) if data.layout == AUTO else [data.layout]:
-            with suppress(InputError):
-                images |= {image for image, _ in named_layout(name).pairs(root, split)}
-    for file in images:
-        with suppress(InputError):
-            sizes[read_header(file).size] += 1
-    return sizes
+    lines = list[str]()
+    domains: dict[str, Any] = {"source": config.source, "target": config.target}
+    if config.target.replaces_source():
+        del domains["source"]
+    for domain, data in domains.items():
+        if data.root is None or data.size is not None:
+            continue
+        quick = quick_size(domain, Path(data.root), data.layout, data.augmentation, device)
+        if quick is not None:
+            size, line = quick
+            lines.append(line)
+            domains[domain] = replace(data, size=size)
+    return replace(config.resolved(), **domains), lines

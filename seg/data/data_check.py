@@ -19,6 +19,8 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
 from seg.data.found_classes import found_classes
 from seg.data.label_faults import FileReport, check_classes, check_label, lines
+from seg.data.labels import ClassSet
+from seg.data.pixel_format import resized_mask
 from seg.data.read_images import ImagePixels, read_image
 from seg.data.read_labels import ignored_outside
 from seg.data.statistics import counts_of, each_file
@@ -34,34 +36,33 @@ def check_pair(pair: DomainPair, workers: int = 0) -> int:
     """
     if layouts := pair.layouts_found():
         print(f"note: {layouts}")
-    for note in pair.notes:
-        print(note)
+    if pair.note:
+        print(pair.note)
     reports: dict[str, list[FileReport]] = {}
     unfit = list[SegmentationDataset]()
     for title, dataset, indices in _work(pair):
-        split = reports[title] = _check_split(title, dataset, indices, workers)
-        if not all(report.fits for report in split):
+        reports[title] = _check_split(title, dataset, indices, workers)
+        # a data set with a numbering of its own says which classes there are
+        if dataset.layout.ids is None and not all(report.fits for report in reports[title]):
             unfit.append(dataset)
-        notes = [f"note: {title}: {note}" for note in dataset.notes]
-        for line in (*notes, *lines(split, title), *_ranges(split, title)):
-            print(line)
     _print_classes(reports, pair.classes.names)
-    if class_file := pair.class_file or _fitting_file(unfit, pair, workers):
+    if class_file := pair.class_file or _fitting_file(unfit, pair.classes, workers):
         print(class_file)
-    wrong = _print_result(reports, pair.left_out())
-    if not pair.target_val.labelled:
-        print("note: target val has no labels, so training gives no mIoU and no checkpoint best")
-    return wrong
+    return _print_result(reports, pair.left_out())
 
 
 def _check_split(
     title: str, dataset: SegmentationDataset, indices: list[int], workers: int
 ) -> list[FileReport]:
-    """Return what is found in images that are left out, in these samples, and in all together."""
+    """Print and return what is wrong in images that are left out, in these samples, and in all together."""
     check = functools.partial(check_file, dataset)
     reports = [FileReport(warnings=[sentence]) for sentence in dataset.left_out]
     reports += each_file(check, indices, workers, f"checking {title}")
     check_classes(reports, dataset.classes, dataset.layout)
+    for note in dataset.notes:
+        print(f"note: {title}: {note}")
+    for line in (*lines(reports, title), *_ranges(reports, title)):
+        print(line)
     return reports
 
 
@@ -79,15 +80,13 @@ def _print_result(reports: Reports, left_out: str) -> int:
     return wrong
 
 
-def _fitting_file(unfit: Sequence[SegmentationDataset], pair: DomainPair, workers: int) -> str:
+def _fitting_file(unfit: Sequence[SegmentationDataset], classes: ClassSet, workers: int) -> str:
     """Return the class file that reads the labels which the classes do not fit.
 
     The text is empty where no file does.
     """
-    # a data set with a numbering of its own says which classes there are
-    unnumbered = [dataset for dataset in unfit if dataset.layout.ids is None]
     with suppress(InputError):  # labels that are no masks have an error of their own
-        if fitting := found_classes(unnumbered, pair.classes, workers):
+        if fitting := found_classes(unfit, classes, workers):
             return fitting.file
     return ""
 
@@ -121,8 +120,7 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
     if label_file is not None:
         ids = check_label(report, image_file, label_file, dataset.classes, dataset.layout)
         if ids is not None:
-            if valid is not None and valid.shape == ids.shape:  # as training sees it
-                ids = ignored_outside(ids, valid)
+            ids = ignored_outside(ids, resized_mask(valid, ids.shape[::-1]))  # as in training
             report.counts = counts_of(ids, len(dataset.classes))
     return report
 

@@ -80,10 +80,6 @@ class SegmentationDataset(Dataset[Sample]):
         exclude: Sequence[str] = (),
         part: tuple[float, float] = (0.0, 1.0),
     ) -> None:
-        if not root.is_dir():
-            raise InputError(
-                f"{root}: no such folder; it should be the root of a data set in {layout} layout"
-            )
         self.root = root
         self.size = size
         self.resize_labels = split != "val"
@@ -225,21 +221,19 @@ def _pairs_of(root: Path, layout: str, split: str) -> Pairs:
     try:
         return with_other_kinds(named_layout(layout).pairs(root, split))
     except InputError as error:
+        hint = ""
         if near := _near(root, layout, split):
-            raise InputError(f"{error}; did you mean {near}?") from error
-        fitting = " or ".join(fitting_layouts(root, split))  # this one is not among them
-        if not fitting:
-            raise
-        raise InputError(
-            f"{error}; it looks like layout {fitting}: give --source.layout or --target.layout, or exchange "
-            "--source.root and --target.root where they are swapped"
-        ) from error
+            hint = f"; did you mean {near}?"
+        elif fitting := fitting_layouts(root, split):  # this one is not among them
+            hint = (
+                f"; it looks like layout {' or '.join(fitting)}: give --source.layout or --target.layout, or exchange "
+                "--source.root and --target.root where they are swapped"
+            )
+        raise InputError(f"{error} (layout {layout}){hint}") from error
 
 
 def _near(root: Path, layout: str, split: str) -> Path | None:
     """Return the folder above or one directly below that has the layout's images, or None."""
-    if not root.is_dir():
-        return None
     below = (each for each in sorted(root.iterdir())[:_MOST_FOLDERS] if each.is_dir())
     for folder in (root.parent, *below):
         with suppress(InputError):

@@ -18,7 +18,7 @@ from seg.data.layouts import AUTO, found_layout
 from seg.data.layouts.folders import FOLDERS
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.rasters import Header
-from seg.data.read_images import first_header, refuse_other
+from seg.data.read_images import read_header, refuse_other
 from seg.data.settings import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.statistics import measured_format
 from seg.data.street.demo_pair import write_demo_pair
@@ -39,7 +39,7 @@ class DomainPair:
     #: where there are any; ``source train``, but where labelled target images take its place; ``labelled target
     #: train``, where labels of the target may be read
     splits: Splits
-    notes: tuple[str, ...] = ()  #: what was found where a setting was left open
+    note: str = ""  #: how labels are read where no classes were given
     class_file: str = ""  #: the class file of classes that were found
 
     @property
@@ -83,7 +83,7 @@ class DomainPair:
         Raises:
             InputError: labels that give nothing to learn or to score.
         """
-        about = list(self.notes)
+        about = [self.note] if self.note else []
         for title, dataset in self.splits.items():
             about += dataset.look_at_labels(title)
         return about
@@ -130,41 +130,33 @@ def open_pair(
         )
     classes = classes_file if isinstance(classes_file, ClassSet) else load_classes(classes_file)
     opened = functools.partial(_splits, source, target, validation_part, demo)
-    splits, class_file = opened(classes), ""
-    notes: tuple[str, ...] = ()
+    splits, fitting = opened(classes), FoundClasses(classes)
     if classes_file is None:
-        fitting, notes = _looked_for(splits.values(), workers)
-        if fitting is not None:
-            splits, class_file = opened(fitting.classes), fitting.file
+        fitting = _looked_for(splits.values(), classes, workers)
+        if fitting.classes is not classes:
+            splits = opened(fitting.classes)
     if pixels is None:
         pixels = _pixels(splits, bands, measure, workers, rgb)
     for dataset in splits.values():
         dataset.pixels = pixels
-    return DomainPair(splits, notes, class_file)
+    return DomainPair(splits, fitting.note, fitting.file)
 
 
 def _looked_for(
-    datasets: Iterable[SegmentationDataset], workers: int
-) -> tuple[FoundClasses | None, tuple[str, ...]]:
-    """Return the classes that the labels hold, and notes on how labels are read.
-
-    They are looked for where no data set has a numbering of its own.
-    """
+    datasets: Iterable[SegmentationDataset], classes: ClassSet, workers: int
+) -> FoundClasses:
+    """Return the classes that the labels hold, or ``classes`` where a data set has its own numbering."""
     labelled = [each for each in datasets if each.labelled]
+    fitting, note = None, ""
     # numbers of five digits look like GTA5, which has the ids that are looked for
-    unnumbered = [
-        each
+    if all(
+        each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
         for each in labelled
-        if each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
-    ]
-    if len(unnumbered) == len(labelled):
-        fitting = found_classes(unnumbered, workers=workers)
-        if fitting is not None:
-            return fitting, (fitting.note,)
-    if any(each.layout == FOLDERS for each in unnumbered):
+    ):
+        fitting = found_classes(labelled, workers=workers)
+    if any(each.layout == FOLDERS for each in labelled):
         note = "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
-        return None, (note,)
-    return None, ()
+    return fitting or FoundClasses(classes, note)
 
 
 def _splits(
@@ -232,6 +224,8 @@ def _open(
     guessed = layout == AUTO and data.root is not None
     demo = "gta5" if domain == "source" else "cityscapes"
     root = _demo_pair(world) / demo if data.root is None else Path(data.root)
+    if not root.is_dir():
+        raise InputError(f"{root}: no such folder; it should be the root of a data set")
     if guessed:
         layout = found_layout(root, split, classes, flag)
     elif layout == AUTO:
@@ -254,15 +248,12 @@ def _pixels(
     The first images of the other splits must have it too.
     """
     files = next(iter(splits.values())).images
-    first = first_header(files)
-    if first is None:
-        return rgb  # reading the images raises the error
-    wanted = _seen_bands(first[1], bands, rgb)
+    wanted = _seen_bands(read_header(files[0]), bands, rgb)
     if not measure:
         return wanted
     for dataset in splits.values():
-        if (other := first_header(dataset.images)) is not None:
-            refuse_other(*other, wanted)
+        first = dataset.images[0]
+        refuse_other(first, read_header(first), wanted)
     return wanted if wanted.is_rgb else measured_format(files, wanted, workers)
 
 
@@ -275,7 +266,7 @@ def _seen_bands(header: Header, bands: BandConfig, rgb: PixelFormat) -> PixelFor
     if colours is not None and max(colours) >= number:
         colours = None
     first_three = (0, min(1, number - 1), min(2, number - 1))
-    shown = bands.shown_from_0(number) or header.colours or first_three
+    shown = bands.shown_from_0(number) or colours or first_three
     zeros, ones = (0.0,) * number, (1.0,) * number
     return PixelFormat(number, header.dtype, zeros, ones, shown, colours=colours)
 

@@ -133,7 +133,7 @@ def left_out(folders: Iterable[Path]) -> str:
     return numbers and f", left out: {numbers}"
 
 
-def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) -> dict[Path, Path]:
+def find_labels(folder: Path, images: Sequence[Path], root: Path) -> dict[Path, Path]:
     """Return the label image of each image, by the image's path below its own folder, ``root``.
 
     A label is lossless and has its image's path. Its stem is the image's, in any case, alone or
@@ -143,7 +143,7 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     Raises:
         InputError: two images with one label.
     """
-    in_one_folder = root is not None and root.resolve() == folder.resolve()
+    in_one_folder = root.resolve() == folder.resolve()
     others = {folder / image for image in images} if in_one_folder else set()
     present = _labels_by_stem(folder, others)
     labels: dict[Path, Path] = {}

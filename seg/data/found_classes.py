@@ -22,11 +22,11 @@ _FEW = 32
 
 @dataclass(frozen=True)
 class FoundClasses:
-    """Classes that were found in labels."""
+    """Classes that labels hold."""
 
     classes: ClassSet
-    note: str
-    file: str  #: the class file, and how to use it
+    note: str = ""  #: how the labels are read
+    file: str = ""  #: the class file, and how to use it; empty where the classes were known
 
 
 def found_classes(

@@ -63,6 +63,11 @@ class ClassSet:
         return len(self.names)
 
     @property
+    def numbering(self) -> dict[int, str]:
+        """Name of each class by its id."""
+        return dict(zip(self.ids, self.names, strict=True))
+
+    @property
     def no_data(self) -> int:
         """Value for no data in ids that are written.
 
@@ -142,9 +147,8 @@ def id_tables(classes: ClassSet, numbering: Mapping[int, str] | None = None) -> 
     known = np.zeros(256, np.bool_)
     known[IGNORE_INDEX] = True
     if numbering is None:
-        known[[*classes.ids, *classes.ignored, classes.no_data]] = True
-        table[list(classes.ids)] = np.arange(len(classes), dtype=np.uint8)
-        return table, known
+        known[[*classes.ignored, classes.no_data]] = True
+        numbering = classes.numbering
     known[list(numbering)] = True
     id_of = {name: label_id for label_id, name in numbering.items()}
     for train_id, name in enumerate(classes.names):
@@ -180,11 +184,8 @@ def chosen_color(index: int) -> Color:
 
     Bits 0, 3 and 6 of the index are the top bits of red, bits 1, 4 and 7 of green, and so on.
     """
-    red, green, blue = (
-        sum((index >> (3 * place + channel) & 1) << (7 - place) for place in range(8))
-        for channel in range(3)
-    )
-    return red, green, blue
+    bits = f"{index:024b}"[::-1]
+    return int(bits[0::3], 2), int(bits[1::3], 2), int(bits[2::3], 2)
 
 
 def load_classes(file: str | None) -> ClassSet:

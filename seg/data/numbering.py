@@ -123,7 +123,7 @@ def _cityscapes_numbering(held: Held, classes: ClassSet, layout: Layout) -> str 
     if layout.ids is not None:
         return numbering(held, layout.ids)
     ignored = {each: CITYSCAPES_IDS.get(each, "") for each in classes.ignored}
-    return numbering(held, ignored | dict(zip(classes.ids, classes.names, strict=True)))
+    return numbering(held, ignored | classes.numbering)
 
 
 def _mapped(label_map: Path, classes: ClassSet, layout: Layout) -> tuple[Layout, list[str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -106,21 +107,17 @@ class PixelFormat:
         """
         if self.is_rgb:
             return values
-        picture = np.empty((*values.shape[:2], 3), np.uint8)
-        stride = max(1, math.isqrt(values.shape[0] * values.shape[1] // _SEEN))
-        for channel, band in enumerate(self.shown):
-            sample = values[::stride, ::stride, band]
-            sample = sample[np.isfinite(sample) if valid is None else valid[::stride, ::stride]]
-            if not sample.size:
-                sample = np.zeros(1)
-            low, high = np.percentile(sample.astype(np.float64), [_BLACK, _WHITE])
-            scale = np.float32(255 / (high - low) if high > low else 0.0)
-            with np.errstate(invalid="ignore"):
-                stretched = (values[..., band].astype(np.float32) - np.float32(low)) * scale
-            picture[..., channel] = np.nan_to_num(stretched.clip(0, 255))
+        shown = values[..., self.shown].astype(np.float32)
         if valid is not None:
-            picture[~valid] = 0
-        return picture
+            shown[~valid] = np.nan
+        stride = max(1, math.isqrt(values.shape[0] * values.shape[1] // _SEEN))
+        sample = shown[::stride, ::stride].astype(np.float64)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a band without data causes one
+            low, high = np.nanpercentile(sample, [_BLACK, _WHITE], axis=(0, 1))
+        gain = 255 / np.where(high > low, high - low, np.inf)
+        stretched = (shown - low.astype(np.float32)) * gain.astype(np.float32)
+        return np.asarray(np.nan_to_num(stretched.clip(0, 255)), np.uint8)
 
     def document(self) -> Document:
         """Return the format as :func:`read_format` reads it.
@@ -211,12 +208,12 @@ def resized(values: Numbers, size: Size) -> Numbers:
     return np.stack([np.asarray(picture) for picture in pictures], axis=-1)
 
 
-def resized_mask(valid: Mask, size: Size) -> Mask:
-    """Resize a mask (H, W) to ``size``, (width, height), by the nearest pixel.
+def resized_ids(ids: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    """Resize ids (H, W) to ``size``, (width, height), by the nearest pixel, as Pillow does."""
+    resized = cv2.resize(ids, size, interpolation=cv2.INTER_NEAREST_EXACT)
+    return np.asarray(resized, np.uint8)
 
-    The same array is returned where it has that size, and None for None.
-    """
-    if valid is None or size == valid.shape[::-1]:
-        return valid
-    nearest = cv2.resize(valid.view(np.uint8), size, interpolation=cv2.INTER_NEAREST_EXACT)
-    return np.asarray(nearest, np.bool_)
+
+def resized_mask(valid: Mask, size: Size) -> Mask:
+    """Resize a mask (H, W) to ``size``, (width, height), by the nearest pixel; None stays None."""
+    return None if valid is None else resized_ids(valid.view(np.uint8), size).view(np.bool_)

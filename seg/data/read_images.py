@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,14 +213,6 @@ def read_header(file: Path) -> Header:
     """
     with open_image(file) as image:
         return image.header
-
-
-def first_header(files: Sequence[Path]) -> tuple[Path, Header] | None:
-    """Return the first readable image and its header; None without one."""
-    for file in files:
-        with suppress(InputError):
-            return file, read_header(file)
-    return None
 
 
 def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:

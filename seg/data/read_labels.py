@@ -20,7 +20,7 @@ from seg.data import rasters
 from seg.data.files import Size
 from seg.data.labels import IGNORE_INDEX, ClassSet, Color, Ids, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import Bools, Mask, Numbers, upright
+from seg.data.pixel_format import Bools, Mask, Numbers, resized_ids, resized_mask, upright
 from seg.data.rasters import Georeference, Header
 from seg.data.read_images import (
     GREY,
@@ -64,15 +64,10 @@ def read_label(
     """
     label = label_pixels(file, classes, layout)
     refuse_other_ground(file, label, image)
-    if size is not None and size != label.ids.shape[::-1]:
-        valid = None if label.valid is None else _nearest(label.valid, size)
-        label = LabelPixels(_nearest(label.ids, size), valid)
+    if size is not None:
+        label = LabelPixels(resized_ids(label.ids, size), resized_mask(label.valid, size))
     refuse_unknown(file, label, classes, layout)
     return train_ids(label, classes, layout)
-
-
-def _nearest(values: Numbers, size: Size) -> Numbers:
-    return np.asarray(Image.fromarray(values).resize(size, Image.Resampling.NEAREST))
 
 
 def refuse_other_ground(file: Path, label: LabelPixels, image: Path | None) -> None:
@@ -233,20 +228,20 @@ def label_colors(file: Path, most: int) -> list[Color]:
 def _colored_ids(file: Path, classes: ClassSet) -> LabelPixels:
     """Read the ids of the class set from a picture in its colours."""
     codes, valid, header = _codes(file)
-    table = dict(zip(map(int.from_bytes, classes.colors), classes.ids, strict=True))
-    colors = np.array(sorted(table), np.uint32)
-    places = np.searchsorted(colors, codes).clip(max=len(colors) - 1)
-    counted = colors[places] == codes
-    ids = np.array([table[code] for code in colors.tolist()], np.uint8)[places]
-    ignored = np.isin(codes, [*map(int.from_bytes, classes.ignored_colors)])
-    unknown = codes[valid & ~counted & ~ignored]
+    colors, ignored = (
+        [*map(int.from_bytes, some)] for some in (classes.colors, classes.ignored_colors)
+    )
+    table = np.zeros(1 << 24, np.uint8)  # zeros take no memory until they are read
+    table[colors] = classes.ids
+    counted = np.isin(codes, colors)
+    unknown = codes[valid & ~counted & ~np.isin(codes, ignored)]
     if unknown.size:
         color = [*int(unknown.min()).to_bytes(3)]
         raise InputError(
             f"{file}: the colour {color} is no class's and not ignored ({unknown.size:,} pixels have such)"
         )
     counted &= valid
-    return LabelPixels(ids, None if counted.all() else counted, header)
+    return LabelPixels(table[codes], None if counted.all() else counted, header)
 
 
 def _codes(file: Path) -> tuple[NDArray[np.uint32], Bools, Header]:

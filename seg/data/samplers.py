@@ -74,14 +74,14 @@ class RareClasses:
         self.probabilities: Floats = softmax(np.where(totals > 0, exponents, -np.inf))
         """(C,) how often each class is drawn."""
         self._count = len(pixels)
-        self._cumulated = np.cumsum(self.probabilities[present])
+        self._shares = self.probabilities[present]
         self._images = []
         for index in present:
             shown = pixels[:, index]
             images = np.flatnonzero((shown > 0) & (shown >= enough * pixels.sum(1)))
             self._images.append(images if len(images) else np.flatnonzero(shown))
         rates = np.zeros(len(pixels))  # times the number of images
-        for probability, images in zip(self.probabilities[present], self._images, strict=True):
+        for probability, images in zip(self._shares, self._images, strict=True):
             rates[images] += probability * len(pixels) / len(images)
         self._alike = max(0.0, (rates.max() - MOST_DRAWS) / max(rates.max() - 1, 1))
         self._seed = seed
@@ -91,11 +91,7 @@ class RareClasses:
         random = np.random.default_rng([*self._seed, position])
         if self._alike and random.random() < self._alike:
             return int(random.integers(self._count))
-        # rounding may leave the last sum a little below or above 1
-        drawn = np.searchsorted(
-            self._cumulated, random.random() * self._cumulated[-1], side="right"
-        )
-        images = self._images[min(int(drawn), len(self._images) - 1)]
+        images = self._images[random.choice(len(self._images), p=self._shares)]
         return int(images[random.integers(len(images))])
 
 
@@ -120,7 +116,7 @@ def labelled_sampler(
     ``seed`` is the run's and the stream's. With a temperature the first part is sampled by
     :class:`RareClasses`.
     """
-    first, *rest = parts
+    first, *others = parts
     sampler: Sampler = Epochs(len(first), (*seed, Draws.ORDER))
     if temperature is not None:
         pixels = class_pixels(first, workers)
@@ -129,7 +125,6 @@ def labelled_sampler(
                 f"--source.rare-class-temperature: every pixel of every label in {first.root} is ignored"
             )
         sampler = RareClasses(pixels, temperature, enough, (*seed, Draws.RARE_CLASSES))
-    others = [Epochs(len(part), (*seed, Draws.LABELLED_TARGET)) for part in rest]
-    if not others:
-        return sampler
-    return partial(interleaved, [sampler, *others], [len(part) for part in parts])
+    samplers = [sampler]
+    samplers += [Epochs(len(part), (*seed, Draws.LABELLED_TARGET)) for part in others]
+    return partial(interleaved, samplers, [len(part) for part in parts])

@@ -12,7 +12,7 @@ from torch import nn
 from dem_apps.test_time_methods.normalisation import batch_norms
 from seg.data.domains import DomainPair
 from seg.data.pixel_format import RGB
-from seg.data.read_images import first_header, left_out
+from seg.data.read_images import left_out, read_header
 from seg.trained.description import Description
 
 
@@ -52,8 +52,6 @@ def _about_pixels(pair: DomainPair) -> list[str]:
     if pixels != RGB:
         lines.append(f"pixels   {Description(pixels).numbers}")
     for images in {dataset.root: dataset.images for dataset in pair.splits.values()}.values():
-        header = first_header(images)
-        note = None if header is None else left_out(*header, pixels)
-        if note is not None:
+        if note := left_out(images[0], read_header(images[0]), pixels):
             lines.append(f"pixels   {note}")
     return lines

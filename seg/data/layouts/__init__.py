@@ -63,8 +63,6 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
         raise InputError(
             f"{root}: looks like the layouts {' and '.join(fitting)}; name one by {flag}"
         )
-    if not root.is_dir():
-        raise InputError(f"{root}: no such folder; it should be the root of a data set")
     raise InputError(
         f"{root}: no layout fits, for there is neither images/ (folders, gta5), nor leftImg8bit/ (cityscapes), RGB/ "
         f"(synthia) or {split}/ (camvid); put images below {root / 'images'}, or name the layout by {flag}"
@@ -76,7 +74,4 @@ def _is_gta5(root: Path, split: str, classes: ClassSet) -> bool:
     stems = [image.stem for image, _ in gta5.pairs(root, split)]
     if classes.by_color or not all(len(stem) == 5 and stem.isdecimal() for stem in stems):
         return False
-    return all(
-        (gta5.ids or {}).get(each) == name
-        for each, name in zip(classes.ids, classes.names, strict=True)
-    )
+    return classes.numbering.items() <= (gta5.ids or {}).items()

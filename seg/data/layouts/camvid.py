@@ -21,8 +21,8 @@ _DUSK = "0001TP"
 _OFFICIAL = {"train": "train", "val": "test"}  # published scores are of the test images
 
 
-def _pairs(root: Path, split: str, begin: str = "", layout: str = "camvid") -> Pairs:
-    return _with_labels(root, listed(root / _OFFICIAL[split], f"{begin}*.png", root, layout))
+def _pairs(root: Path, split: str, begin: str = "") -> Pairs:
+    return _with_labels(root, listed(root, _OFFICIAL[split], f"{begin}*.png"))
 
 
 def _day_pairs(root: Path, split: str) -> Pairs:
@@ -30,13 +30,8 @@ def _day_pairs(root: Path, split: str) -> Pairs:
 
     A source needs no validation images.
     """
-    files = [
-        file
-        for folder in ("test", "train", "val")
-        for file in listed(root / folder, "*.png", root, "camvid-day")
-    ]
-    images = [file for file in files if not file.name.startswith(_DUSK)]
-    return _with_labels(root, images)
+    files = [file for folder in ("test", "train", "val") for file in listed(root, folder, "*.png")]
+    return _with_labels(root, [file for file in files if not file.name.startswith(_DUSK)])
 
 
 def _with_labels(root: Path, images: list[Path]) -> Pairs:
@@ -45,4 +40,4 @@ def _with_labels(root: Path, images: list[Path]) -> Pairs:
 
 CAMVID = Layout(_pairs, _IDS)
 CAMVID_DAY = Layout(_day_pairs, _IDS)
-CAMVID_DUSK = Layout(partial(_pairs, begin=_DUSK, layout="camvid-dusk"), _IDS)
+CAMVID_DUSK = Layout(partial(_pairs, begin=_DUSK), _IDS)

@@ -9,17 +9,12 @@ from seg.data.layouts.layout import Layout, Pairs, listed
 
 
 def _pairs(root: Path, split: str) -> Pairs:
-    images = listed(root / "leftImg8bit" / split, "*/*_leftImg8bit.png", root, "cityscapes")
-    labels = root / "gtFine" / split
-    return [
-        (
-            image,
-            labels
-            / image.parent.name
-            / image.name.replace("_leftImg8bit.png", "_gtFine_labelIds.png"),
-        )
-        for image in images
-    ]
+    pairs = []
+    for image in listed(root, f"leftImg8bit/{split}", "*/*_leftImg8bit.png"):
+        frame = image.name.removesuffix("_leftImg8bit.png")
+        city = root / "gtFine" / split / image.parent.name
+        pairs.append((image, city / f"{frame}_gtFine_labelIds.png"))
+    return pairs
 
 
 CITYSCAPES = Layout(_pairs, CITYSCAPES_IDS)

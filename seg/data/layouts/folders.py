@@ -77,14 +77,13 @@ def _pairs(root: Path, split: str) -> Pairs:
         images = root  # unlabelled images, or labels beside them
     images, labels = _split_of(images, labels, split)
     if not images.is_dir():
-        where = images.relative_to(root)
-        raise InputError(f"{root}: has no folder {where}, as a data set in folders layout would")
+        raise InputError(f"{root}: has no folder {images.relative_to(root)}")
     files = image_files(images)
     if not files:
         suffixes = ", ".join(IMAGE_SUFFIXES)
         raise InputError(f"{images}: holds no images ({suffixes}){left_out([images])}")
     names = [file.relative_to(images) for file in files]
-    label_of = find_labels(labels, names)
+    label_of = find_labels(labels, names, images)
     if not labels.is_dir():
         beside = find_labels(images, names, images)
         label_of |= {image: label for image, label in beside.items() if label.is_file()}

@@ -12,10 +12,7 @@ from seg.data.layouts.layout import Layout, Pairs, listed
 
 
 def _pairs(root: Path, split: str) -> Pairs:
-    return [
-        (image, root / "labels" / image.name)
-        for image in listed(root / "images", "*.png", root, "gta5")
-    ]
+    return [(image, root / "labels" / image.name) for image in listed(root, "images", "*.png")]
 
 
 GTA5 = Layout(_pairs, CITYSCAPES_IDS)

@@ -6,6 +6,7 @@ colours for people.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,34 +42,32 @@ def with_other_kinds(pairs: Pairs) -> Pairs:
 
     The other kinds are train ids and colours, in files beside them.
     """
-    for ending in ("_labelIds", *_OTHER_KINDS):
-        kind = [(image, _of_kind(label, ending)) for image, label in pairs]
-        if any(label.is_file() for _, label in kind):
-            return kind
-    return pairs
+    kinds = itertools.chain([pairs], (_of_kind(pairs, ending) for ending in _OTHER_KINDS))
+    return next((kind for kind in kinds if any(label.is_file() for _, label in kind)), pairs)
 
 
-def _of_kind(label: Path, ending: str) -> Path:
-    stem = label.stem.removesuffix("_labelIds")
-    return label if ending == "_labelIds" else label.with_stem(f"{stem}{ending}")
+def _of_kind(pairs: Pairs, ending: str) -> Pairs:
+    return [
+        (image, label.with_stem(label.stem.removesuffix("_labelIds") + ending))
+        for image, label in pairs
+    ]
 
 
 #: Layout of labels that belong to no data set; their ids are the class set's.
 OWN_IDS = Layout(lambda _root, _split: [])
 
 
-def listed(folder: Path, pattern: str, root: Path, layout: str) -> list[Path]:
-    """Return the images below a folder that match a pattern such as ``*/*_rgb.png``.
+def listed(root: Path, name: str, pattern: str) -> list[Path]:
+    """Return the images below the folder ``name`` of a root that match a pattern such as ``*/*_rgb.png``.
 
-    The pattern is of their paths below the folder.
+    The pattern is of their paths below that folder.
 
     Raises:
         InputError: no such folder, or no image that matches.
     """
+    folder = root / name
     if not folder.is_dir():
-        raise InputError(
-            f"{root}: has no folder {folder.relative_to(root)}, as a data set in {layout} layout would"
-        )
+        raise InputError(f"{root}: has no folder {name}")
     depth = len(folder.parts) + pattern.count("/") + 1
     files = [
         file for file in image_files(folder) if len(file.parts) == depth and file.match(pattern)

@@ -58,10 +58,8 @@ def read_synthia_label(file: Path) -> Ids:
 
 
 def _pairs(root: Path, split: str) -> Pairs:
-    return [
-        (image, root / "GT" / "LABELS" / image.name)
-        for image in listed(root / "RGB", "*.png", root, "synthia")
-    ]
+    labels = root / "GT" / "LABELS"
+    return [(image, labels / image.name) for image in listed(root, "RGB", "*.png")]
 
 
 SYNTHIA = Layout(_pairs, _IDS, read_synthia_label)

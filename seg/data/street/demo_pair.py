@@ -36,8 +36,11 @@ def write_demo_pair(
     """
     root = Path(root)
     camera = target_look(seed, gap)
-    parts = [(SOURCE_LOOK, "train", source_train)]
-    parts += [(camera, "train", target_train), (camera, "val", target_val)]
+    parts = [
+        (SOURCE_LOOK, "train", source_train),
+        (camera, "train", target_train),
+        (camera, "val", target_val),
+    ]
     streets = [(look, split, index) for look, split, number in parts for index in range(number)]
     root.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(root.parent / f".{root.name}.lock"):

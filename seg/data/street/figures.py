@@ -6,11 +6,11 @@ The source looks as it does to a game, the target as it does to a camera.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Color = tuple[float, ...]  # RGB, 0 to 255
 Colors = tuple[Color, ...]
@@ -92,13 +92,6 @@ class Look:
     paints: dict[str, Colors]
 
 
-SOURCE_LOOK = Look(
-    0,
-    {name: row[0] for name, row in _NUMBERS.items()},
-    {name: row[0] for name, row in _PAINTS.items()},
-)
-
-
 def target_look(seed: int = 0, gap: float = 1.0) -> Look:
     """Return the target's look in the world of a seed.
 
@@ -119,6 +112,8 @@ def target_look(seed: int = 0, gap: float = 1.0) -> Look:
     }
     return Look(1, numbers, paints)
 
+
+SOURCE_LOOK = replace(target_look(gap=0.0), code=0)
 
 Outlines = NDArray[np.float64]  # (N, K, 2): N polygons of K corners, x and y, that do not overlap
 # (3, 3): world points of a plane's origin, and its directions across and up
@@ -154,9 +149,10 @@ def polygon(*corners: float) -> Outlines:
     return np.reshape(corners, (1, -1, 2))
 
 
-def boxes(*limits: float) -> Outlines:
+def boxes(*limits: ArrayLike) -> Outlines:
     """Return rectangles by left, low, right and high of each."""
-    return np.reshape(limits, (-1, 4))[:, [[0, 1], [2, 1], [2, 3], [0, 3]]]
+    corners = [[0, 1], [2, 1], [2, 3], [0, 3]]
+    return np.asarray(limits, np.float64).reshape(-1, 4)[:, corners]
 
 
 def discs(wide: float, high: float, *centers: float) -> Outlines:

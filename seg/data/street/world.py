@@ -124,9 +124,9 @@ def _draw_ground(canvas: Canvas, kerbs: Array, verges: Array, rails: bool) -> No
     elif rng.random() < 0.2:
         near = rng.uniform(8, 22)
         bars = [(x, near, x + 0.56, near + 3.4) for x in np.arange(left + 0.4, right - 0.5, 1.1)]
-        canvas.ground("road", boxes(*np.ravel(bars)), marking)
+        canvas.ground("road", boxes(bars), marking)
     dashes = [(-1.86, depth, -1.7, depth + 3.4) for depth in np.arange(rng.uniform(2, 9), 80, 7)]
-    canvas.ground("road", boxes(*np.ravel(dashes)), marking)
+    canvas.ground("road", boxes(dashes), marking)
     for edge in (left + 0.35, right - 0.5):
         if rng.random() < 0.5:
             canvas.ground("road", _strip(edge, edge + 0.14), marking)

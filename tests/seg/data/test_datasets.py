@@ -76,9 +76,12 @@ def test_what_is_there_and_whole_is_used_and_the_rest_counted(tmp_path):
 
 def test_wrong_folders_are_named(tmp_path, source):
     refuses(
-        "no such folder", SegmentationDataset, tmp_path / "nowhere", "gta5", "train", labelled=True
+        "no such folder",
+        open_validation,
+        DataConfig(str(tmp_path / "nowhere")),
+        CITYSCAPES_CLASSES,
     )
-    sentence = r"has no folder leftImg8bit/train, .* cityscapes layout .*; it looks like layout gta5 or folders: give"
+    sentence = r"has no folder leftImg8bit/train \(layout cityscapes\); it looks like layout gta5 or folders: give"
     refuses(sentence, SegmentationDataset, source, "cityscapes", "train", labelled=True)
     shutil.rmtree(source / "images")
     (source / "images").mkdir()

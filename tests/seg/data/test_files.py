@@ -86,7 +86,7 @@ def test_the_label_of_an_image(tmp_path):
         save(tmp_path / name, (6, 8), np.arange(8) % 2)
     found = {
         str(image): str(label.relative_to(tmp_path))
-        for image, label in find_labels(tmp_path, images).items()
+        for image, label in find_labels(tmp_path, images, tmp_path / "images").items()
     }
     expected = [
         "a.png",
@@ -103,12 +103,15 @@ def test_the_label_of_an_image(tmp_path):
             read_label(tmp_path / found[str(image)], CLASSES)[0], np.arange(8) % 2
         )
     save(tmp_path / "f.jpg.png", (6, 8), np.zeros(8))
-    assert find_labels(tmp_path, [Path("f.jpg")]) == {Path("f.jpg"): tmp_path / "f.jpg.png"}
+    assert find_labels(tmp_path, [Path("f.jpg")], tmp_path / "images") == {
+        Path("f.jpg"): tmp_path / "f.jpg.png"
+    }
     refuses(
         r"a\.png: shares the label .*a\.png with a\.jpg",
         find_labels,
         tmp_path,
         [Path("a.jpg"), Path("a.png")],
+        tmp_path / "images",
     )
 
 

@@ -202,7 +202,7 @@ def pair_of(root, source, target, dtype):
 def test_the_check_prints_the_range_of_each_band(
     source, target, dtype, message, tmp_path, run_here
 ):
-    assert pair_of(tmp_path, source, target, dtype).notes == ()
+    assert pair_of(tmp_path, source, target, dtype).note == ""
     flags = [f"--{name}.root={tmp_path / name}" for name in ("source", "target")]
     assert message in run_here(check, "check", "--classes", "a,b", *flags, status=0).out
 
@@ -248,7 +248,7 @@ def test_ids_are_their_own_classes_unless_they_are_cityscapes_by_more_than_their
         SourceConfig(root=str(tmp_path)), TargetDataConfig(root=str(tmp_path), layout="folders")
     )
     assert len(pair.classes) == classes
-    assert len(pair.notes) == 1
+    assert pair.note
 
 
 def test_labels_that_were_corrected_in_place_are_counted_anew(tmp_path, monkeypatch):
