@@ -33,18 +33,20 @@ class SegmentationScores:
     """Accumulates what :meth:`result` reports, for C ``class_names`` in the order of the train ids.
 
     ``sums`` is the whole state, a flat float64 tensor; the sum of several processes' is that of all their pixels.
+    A label of ``ignore_index`` counts in no score that needs labels.
 
     Three pixels are predicted road, road, sky; the labels are road, sky and *ignored*:
 
-    >>> scores = SegmentationScores(("road", "sky"))
+    >>> scores = SegmentationScores(("road", "sky"), ignore_index=255)
     >>> scores.update(torch.tensor([[[[2.0, 2.0, 0.0]], [[0.0, 0.0, 2.0]]]]), torch.tensor([[[0, 1, 255]]]))
     >>> result = scores.result()
     >>> result["per_class_iu"], result["miou"], result["pixel_accuracy"]
     ({'road': 0.5, 'sky': 0.0}, 0.25, 0.5)
     """
 
-    def __init__(self, class_names: tuple[str, ...]) -> None:
+    def __init__(self, class_names: tuple[str, ...], ignore_index: int = IGNORE_INDEX) -> None:
         self.class_names = class_names
+        self.ignore_index = ignore_index
         classes = len(class_names)
         self._sizes = [(classes + 1) * classes, classes, _CONFIDENCE_BINS, _CONFIDENCE_BINS]
         self.sums = torch.zeros(sum(self._sizes), dtype=torch.float64)
@@ -131,11 +133,11 @@ class SegmentationScores:
     ) -> Tensor:
         """Return the sums of one image; all arguments are (N,)."""
         classes = len(self.class_names)
-        ignored = label == IGNORE_INDEX
+        ignored = label == self.ignore_index
         if ((label < 0) | (label >= classes))[~ignored].any():
             raise ValueError(
                 f"labels hold {label.min()} to {label.max()}, and train ids are 0 to {classes - 1}, or "
-                f"{IGNORE_INDEX} where nothing counts"
+                f"{self.ignore_index} where nothing counts"
             )
         table = confusion(label.masked_fill(ignored, classes), prediction, classes, classes + 1)
         bins = (confidence * _CONFIDENCE_BINS).long().clamp_max_(_CONFIDENCE_BINS - 1)

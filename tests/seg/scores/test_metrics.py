@@ -43,6 +43,13 @@ def scored(*batches):
     return scores
 
 
+def test_another_number_may_mean_that_a_pixel_is_not_labelled():
+    logits, label = drawn(0, 2.0)
+    other = SegmentationScores(NAMES, ignore_index=99)
+    other.update(logits, label.masked_fill(label == 255, 99))
+    assert other.result() == scored((logits, label)).result()
+
+
 def test_scores_against_torchmetrics():
     logits, label = drawn(0, 2.0)
     result = scored((logits, label)).result()
