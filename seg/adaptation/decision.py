@@ -256,7 +256,7 @@ class AcceptanceMonitor:
         Labels alone decide on a step. With ``accept`` every verdict accepts.
         """
         if of_step and score is not None:
-            verdict = Verdict(False, f"the step scores no clearly higher ({score.sentence})")
+            verdict = Verdict(False, f"the step does not score clearly higher ({score.sentence})")
         elif self.share_by_halves and not self.batches:
             # the choice is the test: one more beside it keeps less and harms as often
             verdict = Verdict(
