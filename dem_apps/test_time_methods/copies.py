@@ -39,11 +39,13 @@ def in_float32(values: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
 
 
 def deep_copy(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
-    """``copy.deepcopy`` of a network.
+    """``copy.deepcopy`` of a network that :func:`check_copies` lets pass; ``memo`` is what the copy shares, by id."""
+    check_copies(model)
+    return copy.deepcopy(model, memo)
 
-    Args:
-        model: the network.
-        memo: what the copy shares with it, by id.
+
+def check_copies(model: nn.Module) -> None:
+    """Check that a copy of a network, or the network it was copied from, runs by itself.
 
     Raises:
         ValueError: the network has a layer whose ``forward`` was replaced by a function, which would run the first
@@ -56,4 +58,3 @@ def deep_copy(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module
             "model: the forward of a layer was replaced on the object by a function, and a copy of the network would "
             "run the first one; put it into a subclass or a hook"
         )
-    return copy.deepcopy(model, memo)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from dem_apps.entropy import computed_in
 from dem_apps.errors import InputError, number
-from dem_apps.test_time_methods.copies import State, deep_copy, in_float32, put_values
+from dem_apps.test_time_methods.copies import State, check_copies, in_float32, put_values
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import (
     Method,
@@ -63,7 +64,7 @@ class CoTTA(Method):
 
     def begin(self, learner: Learner) -> None:
         """The teacher begins as a copy of the network."""
-        self.teacher = deep_copy(learner.network.model).requires_grad_(False)
+        self.teacher = copy.deepcopy(learner.network.model).requires_grad_(False)
         self.reset(learner)
 
     def learn(self, learner: Learner, images: Tensor, logits: Tensor, counted: Tensor) -> None:
@@ -78,7 +79,8 @@ class CoTTA(Method):
 
     @torch.no_grad()
     def predict(self, learner: Learner, images: Tensor) -> Tensor:
-        """The teacher's logits."""
+        """The teacher's logits; a ValueError for a network whose copy would run the network itself."""
+        check_copies(self.teacher)
         plain = learner.logits(images, self.teacher)
         if not (self.scales or self.mirror):
             return plain

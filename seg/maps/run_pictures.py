@@ -136,8 +136,7 @@ def write_maps(
     if isinstance(picture, ImagePixels):
         prediction = Prediction.of_parts(parts, size, picture.valid, least)
         if picture.place is not None:
-            with geotiffs(path, size, classes, picture.place) as write:
-                write(0, 0, prediction)
+            write_geotiffs(path, prediction, classes, picture.place)
         return prediction, prediction.sums(len(classes))
     sums = np.zeros((2, len(classes)))
     with geotiffs(path, size, classes, picture.header.place) as write:
@@ -165,6 +164,14 @@ def shown_prediction(path: FileOf, size: tuple[int, int] | None, classes: ClassS
     return Prediction(
         table[ids], np.nan_to_num(entropy, copy=False), None if valid.all() else valid
     )
+
+
+def write_geotiffs(
+    path: FileOf, prediction: Prediction, classes: ClassSet, place: Georeference
+) -> None:
+    """Write the two GeoTIFF of :func:`geotiffs` of a whole prediction."""
+    with geotiffs(path, prediction.classes.shape, classes, place) as write:
+        write(0, 0, prediction)
 
 
 @contextmanager

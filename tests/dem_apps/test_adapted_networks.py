@@ -96,7 +96,7 @@ def test_a_forward_that_was_replaced_on_the_object(of):
     owner = model if of == "whole" else model.last
     first = owner.forward
     owner.forward = lambda seen: first(seen)
-    refuses("^model: the forward of a layer was replaced", adapter_of, "cotta", model)
+    refuses("^model: the forward of a layer was replaced", adapter_of("cotta", model), images)
     adapter = adapter_of("tent", model)
     twin = copy.deepcopy(adapter)
     assert torch.equal(adapter(images), adapter_of("tent")(images))
