@@ -12,11 +12,11 @@ Processes that make rows side by side have ``--seeds`` of their own, and an ``--
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from csv_rows import RESULTS, CsvRows, beside, parser_of
+from csv_rows import RESULTS, CsvRows, beside, interval, parser_of
 from photograph_training import ARMS as MORE_ARMS
 from photograph_training import (
     KEYS,
@@ -32,6 +32,7 @@ from photograph_training import (
 )
 from photograph_training import scores as trained
 
+from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
 
 OBJECTIVES, WEIGHTS, STEPS = ("entropy", "adadem"), (0.03, 0.1, 0.3), 300
@@ -119,38 +120,46 @@ def choice_table(rows: Rows) -> str:
 
 
 def confirmed_table(rows: Rows) -> str:
-    """mIoU % and its difference to source only with a 95 % CI over seeds, each seed's mean over pairs."""
+    """mIoU % of each pair and arm, and the difference to source only with its 95 % CI over seeds."""
     lines = []
-    for title, pairs in (
-        *((pair, (pair,)) for pair in CONFIRMED_ON),
-        ("mean of the three", CONFIRMED_ON),
-    ):
+    for pair in CONFIRMED_ON:
         for arm in ARMS:
-            cells = [
-                _beside(
-                    rows.found(arm, pairs, CONFIRM_SEEDS, score),
-                    rows.found("source", pairs, CONFIRM_SEEDS, score),
-                    len(pairs),
-                )
-                for score in (plain, tail, by_rule)
-            ]
-            if cells[0][1]:
-                lines.append([title, arm, str(cells[0][1]), *(cell for cell, _ in cells)])
+            if seeds := _by_seed(rows, arm, (pair,)):
+                cells = [_cell(rows, arm, pair, score) for score in (plain, tail, by_rule)]
+                lines.append([pair, arm, str(len(seeds)), *cells])
     return markdown(["pair", "arm", "seeds", "mIoU", "rare classes", "with the share"], lines)
 
 
-def _beside(ours: Mapping[Key, float], source: Mapping[Key, float], pairs: int) -> tuple[str, int]:
-    """A cell, and its number of seeds: those that every pair has."""
-    seeds = [
-        seed
-        for seed in CONFIRM_SEEDS
-        if sum((key[1] == seed) and key in source for key in ours) == pairs
-    ]
-    means = [
-        {seed: fmean(score for key, score in each.items() if key[1] == seed) for seed in seeds}
-        for each in (ours, source)
-    ]
-    return (beside(*means) if seeds else ""), len(seeds)
+def confirmed_means(rows: Rows) -> str:
+    """mIoU % over the pairs that confirm, and differences with 95 % CIs over seeds, each seed's mean over the pairs."""
+    entropy, adadem = rows.chosen().values()
+    scores = {arm: _by_seed(rows, arm, CONFIRMED_ON) for arm in ("source", entropy, adadem)}
+    lines = []
+    for title, arm, others in (
+        ("source only", "source", ()),
+        ("MinEnt", entropy, ("source",)),
+        ("MinEnt + AdaDEM", adadem, ("source", entropy)),
+    ):
+        differences = [interval(difference_interval(scores[arm], scores[each])) for each in others]
+        mean = f"{fmean(scores[arm].values()):.1f}"
+        lines.append([title, mean, *differences, *[""] * (2 - len(others))])
+    return markdown(
+        ["streets at dusk and by day", "mIoU", "over source only", "over MinEnt"], lines
+    )
+
+
+def _cell(rows: Rows, arm: str, pair: str, score: Score) -> str:
+    own, source = (_by_seed(rows, each, (pair,), score) for each in (arm, "source"))
+    return f"{fmean(own.values()):.1f}" if arm == "source" else beside(own, source)
+
+
+def _by_seed(
+    rows: Rows, arm: str, pairs: tuple[str, ...], score: Score = plain
+) -> dict[int, float]:
+    """The mean over the pairs by seed, for seeds that every pair has."""
+    found = rows.found(arm, pairs, CONFIRM_SEEDS, score)
+    complete = [seed for seed in CONFIRM_SEEDS if all((pair, seed) in found for pair in pairs)]
+    return {seed: fmean(found[pair, seed] for pair in pairs) for seed in complete}
 
 
 def main() -> None:
@@ -164,7 +173,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = Rows(options.out)
     if options.table:
-        print(choice_table(rows), confirmed_table(rows), sep="\n")
+        print(choice_table(rows), confirmed_table(rows), confirmed_means(rows), sep="\n")
         return
     seeds = [int(seed) for seed in options.seeds.split(",")]
     for arm, pair, seed in rows.asked(options.stage, seeds):
