@@ -92,7 +92,7 @@ class TrainConfig(ObjectiveSettings):
     )
     balance: float = option(
         1.0,
-        "of balanced: a predicted class of n pixels weighs each with n ** -balance",
+        "exponent of --reduction balanced: a pixel of a predicted class of n pixels weighs n ** -balance",
         at_least=0,
         at_most=1,
     )
@@ -120,7 +120,9 @@ class TrainConfig(ObjectiveSettings):
         1, "micro-batches whose gradients are averaged into one step", at_least=1, at_most=10_000
     )
     precision: str = option(
-        "float32", "of the network; objectives and scores are always float32", PRECISIONS
+        "float32",
+        "number format of the network; objectives and scores are always float32",
+        PRECISIONS,
     )
     deterministic: bool = option(
         False, "only operations that repeat bit for bit on the same machine; may be slower"
@@ -160,8 +162,9 @@ class TrainConfig(ObjectiveSettings):
     resume: bool = option(False, "continue the run in --run-dir")
     classes: str | None = option(
         None,
-        "YAML file of the classes' names, colours and ids; default: Cityscapes' 19",
-        value="FILE",
+        "names such as field,wall, a YAML file with colours and ids, or CVAT's labelmap.txt; default: those in the "
+        "labels of your folders, else Cityscapes' 19",
+        value="CLASSES",
         group="classes",
     )
     source: SourceConfig = section(SourceConfig, "source images, labelled")

@@ -110,7 +110,10 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         False, "keep the adapted network even where the evidence speaks against it"
     )
     seed: int = option(
-        0, "of the order of images and of what a method draws", at_least=0, at_most=LARGEST_SEED
+        0,
+        "seed of the order of images and of what a method draws",
+        at_least=0,
+        at_most=LARGEST_SEED,
     )
     device: str = option("auto", "cpu, cuda, or auto")
 

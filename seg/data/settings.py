@@ -102,7 +102,7 @@ class DemoConfig:
 
     seed: int = option(
         0,
-        "of the world: its streets and, other than with 0, what its gap is made of",
+        "seed of the world: its streets and, other than with 0, what its gap is made of",
         at_least=0,
         at_most=LARGEST_SEED,
     )

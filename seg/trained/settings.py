@@ -49,10 +49,9 @@ class NetworkSettings:
     )
     classes: str | None = option(
         None,
-        "names of the classes such as background,crop,weed, the number of classes, or a YAML file "
-        "with colours and ids "
-        "(default: the network's)",
-        value="FILE",
+        "names such as background,crop,weed, the number of classes, or a YAML file with colours and ids; default: the "
+        "network's",
+        value="CLASSES",
     )
     checkpoint: str = option("auto", CHECKPOINT_HELP, CHECKPOINTS)
     mean: list[float] | None = option(
