@@ -124,7 +124,7 @@ def confirmed_table(rows: Rows) -> str:
     lines = []
     for pair in CONFIRMED_ON:
         for arm in ARMS:
-            if seeds := _by_seed(rows, arm, (pair,)):
+            if seeds := by_seed(rows, arm, (pair,)):
                 cells = [_cell(rows, arm, pair, score) for score in (plain, tail, by_rule)]
                 lines.append([pair, arm, str(len(seeds)), *cells])
     return markdown(["pair", "arm", "seeds", "mIoU", "rare classes", "with the share"], lines)
@@ -133,7 +133,7 @@ def confirmed_table(rows: Rows) -> str:
 def confirmed_means(rows: Rows) -> str:
     """mIoU % over the pairs that confirm, and differences with 95 % CIs over seeds, each seed's mean over the pairs."""
     entropy, adadem = rows.chosen().values()
-    scores = {arm: _by_seed(rows, arm, CONFIRMED_ON) for arm in ("source", entropy, adadem)}
+    scores = {arm: by_seed(rows, arm, CONFIRMED_ON) for arm in ("source", entropy, adadem)}
     lines = []
     for title, arm, others in (
         ("source only", "source", ()),
@@ -149,13 +149,11 @@ def confirmed_means(rows: Rows) -> str:
 
 
 def _cell(rows: Rows, arm: str, pair: str, score: Score) -> str:
-    own, source = (_by_seed(rows, each, (pair,), score) for each in (arm, "source"))
+    own, source = (by_seed(rows, each, (pair,), score) for each in (arm, "source"))
     return f"{fmean(own.values()):.1f}" if arm == "source" else beside(own, source)
 
 
-def _by_seed(
-    rows: Rows, arm: str, pairs: tuple[str, ...], score: Score = plain
-) -> dict[int, float]:
+def by_seed(rows: Rows, arm: str, pairs: tuple[str, ...], score: Score = plain) -> dict[int, float]:
     """The mean over the pairs by seed, for seeds that every pair has."""
     found = rows.found(arm, pairs, CONFIRM_SEEDS, score)
     complete = [seed for seed in CONFIRM_SEEDS if all((pair, seed) in found for pair in pairs)]
