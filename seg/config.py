@@ -14,7 +14,7 @@ from dem_apps.runtime.documents import Document
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
 from seg.data.settings import BandConfig, DemoConfig, SourceConfig, TargetDataConfig
-from seg.methods import METHODS, settings
+from seg.methods import METHODS, settings, target_weight
 from seg.models.settings import ModelConfig
 
 if TYPE_CHECKING:
@@ -240,8 +240,11 @@ class TrainConfig(ObjectiveSettings):
             rates = replace(rates, horizon=self.max_steps)
         if weights.aux is None:
             weights = replace(weights, aux=row.aux)
+        usual = target_weight(method, self.objective)
+        if weights.target_main is None:
+            weights = replace(weights, target_main=usual.main)
         if weights.relative is None:
-            weights = replace(weights, relative=row.relative)
+            weights = replace(weights, relative=usual.relative)
         return replace(
             self,
             method=method,

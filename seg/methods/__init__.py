@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+class TargetWeight(NamedTuple):
+    """Defaults of ``--weights.target-main`` and ``--weights.relative``."""
+
+    main: float = 0.01
+    #: whether the source's cross-entropy scales target losses
+    relative: bool = False
+
+
 class MethodRow(NamedTuple):
     """A method: its class, and the facts that settings depend on."""
 
@@ -13,8 +21,7 @@ class MethodRow(NamedTuple):
     summary: str  #: follows the name in ``--help``
     uses_target: bool = True  #: whether it reads target images
     loss: str | None = None  #: objective without ``--loss``; None: the method takes no objective
-    #: default of ``--weights.relative``, which scales target losses by the source's cross-entropy
-    relative: bool = False
+    target_weight: TargetWeight = TargetWeight()
     #: default of ``--weights.aux``, the auxiliary head's weight on target relative to the main's
     aux: float = 0.1
     section: str | None = None  #: the field of :class:`seg.config.TrainConfig` with its options
@@ -39,7 +46,7 @@ METHODS = {
         "MinEnt",
         "an objective on target predictions, by default entropy",
         loss="entropy",
-        relative=True,
+        target_weight=TargetWeight(relative=True),
         aux=0.2,
     ),
     "advent": MethodRow(
@@ -59,3 +66,12 @@ METHODS = {
         section="self_training",
     ),
 }
+#: MinEnt's with AdaDEM, chosen and confirmed on photographs: docs/appendix.md#minents-weight-on-photographs.
+_MINENT_ADADEM = TargetWeight(0.03)
+
+
+def target_weight(method: str, objective: str) -> TargetWeight:
+    """The default weight of an objective in a method of :data:`METHODS`."""
+    if (method, objective) == ("minent", "adadem"):
+        return _MINENT_ADADEM
+    return METHODS[method].target_weight

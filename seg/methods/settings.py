@@ -85,7 +85,11 @@ class WeightConfig:
     seg_aux: float = option(
         0.1, "weight of the auxiliary head's cross-entropy on source", at_least=0
     )
-    target_main: float = option(0.01, "weight of the main head's objective on target", at_least=0)
+    target_main: float | None = option(
+        None,
+        "weight of the main head's objective on target (default: 0.03 for minent with adadem, else 0.01)",
+        at_least=0,
+    )
     adversarial_main: float = option(
         0.001, "advent: weight of fooling the main head's discriminator on target", at_least=0
     )
@@ -97,7 +101,7 @@ class WeightConfig:
     )
     relative: bool | None = option(
         None,
-        "factor on the target loss: the source's cross-entropy, at most 1 (default: true for minent, false for others)",
+        "factor on the target loss: the source's cross-entropy, at most 1 (default: true for minent without adadem)",
     )
 
     def on_target(self, name: str | None, heads: Sequence[str] = ("main", "aux")) -> Weights:

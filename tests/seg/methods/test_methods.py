@@ -48,22 +48,23 @@ def two(seed):
 
 
 @cases(
-    ([], True),
-    (["--method", "self-training"], False),
-    (["--method", "advent"], False),
-    (["--method", "advent", "--weights.relative"], True),
-    (["--config", "gta5_cityscapes_minent"], False),
+    ([], 0.01, True),
+    (["--loss", "max-squares"], 0.01, True),
+    (["--loss", "adadem"], 0.03, False),
+    (["--loss", "adadem", "--weights.relative"], 0.03, True),
+    (["--method", "self-training"], 0.01, False),
+    (["--method", "advent"], 0.01, False),
+    (["--method", "advent", "--loss", "adadem"], 0.01, False),
+    (["--method", "advent", "--weights.relative"], 0.01, True),
+    (["--config", "gta5_cityscapes_minent"], 0.001, False),
+    (["--config", "gta5_cityscapes_minent", "--loss", "adadem"], 0.001, False),
 )
-def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(arguments, relative):
+def test_the_weight_on_target_follows_from_method_and_objective(arguments, weight, relative):
     config = parse_config(TrainConfig, "seg.train", "", arguments).resolved()
     state = fresh(dataclasses.replace(config, model=MODEL))
     assert state.relative is relative
-    assert (
-        protocol(config.protocol(), Training(Path("run"), "last", 1), state.model)["weights"][
-            "relative"
-        ]
-        is relative
-    )
+    how = protocol(config.protocol(), Training(Path("run"), "last", 1), state.model)["weights"]
+    assert (how["target_main"], how["relative"]) == (weight, relative)
 
 
 @cases(
