@@ -83,9 +83,8 @@ def first_words(error: BaseException) -> str:
     """A library's message on one short line; the error's class where there is none."""
     text = str(getattr(error, "strerror", None) or error) or type(error).__name__
     line = " ".join(text.split())
-    return (
-        line if len(line) <= 300 else line[:300] + "…"
-    )  # textwrap.shorten would drop a long path whole
+    # textwrap.shorten would drop a long path whole
+    return line if len(line) <= 300 else f"{line[:300]}…"
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from functools import partial
 from itertools import groupby, product
 from pathlib import Path
 
-import cv2
 import numpy as np
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from dem_apps.errors import InputError
 from seg.data.files import Size, evenly, find_images, output_names, refuse_long_name
 from seg.data.labels import IGNORE_INDEX, ClassSet, Ids
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import Counts, Floats, Mask, resized_mask
+from seg.data.pixel_format import Counts, Floats, Mask, resized_ids, resized_mask
 from seg.data.read_images import (
     ImagePixels,
     Scene,
@@ -265,9 +264,7 @@ def confusion_with(
     """
     label = read_label(label_file, classes, layout, image=image)
     size = label.shape[::-1]
-    predicted = np.asarray(
-        cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8
-    )
+    predicted = resized_ids(predicted, size)
     counted = label != IGNORE_INDEX
     with_data = resized_mask(valid, size)
     if with_data is not None:

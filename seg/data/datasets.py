@@ -234,6 +234,8 @@ def _pairs_of(root: Path, layout: str, split: str) -> Pairs:
 
 def _near(root: Path, layout: str, split: str) -> Path | None:
     """Return the folder above or one directly below that has the layout's images, or None."""
+    if not root.is_dir():
+        return None
     below = (each for each in sorted(root.iterdir())[:_MOST_FOLDERS] if each.is_dir())
     for folder in (root.parent, *below):
         with suppress(InputError):

@@ -209,7 +209,12 @@ def resized(values: Numbers, size: Size) -> Numbers:
 
 
 def resized_ids(ids: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
-    """Resize ids (H, W) to ``size``, (width, height), by the nearest pixel, as Pillow does."""
+    """Resize ids (H, W) to ``size``, (width, height), by the nearest pixel, as Pillow does.
+
+    The same array is returned where it has that size.
+    """
+    if size == ids.shape[::-1]:
+        return ids
     resized = cv2.resize(ids, size, interpolation=cv2.INTER_NEAREST_EXACT)
     return np.asarray(resized, np.uint8)
 
