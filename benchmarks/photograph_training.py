@@ -102,6 +102,7 @@ ARMS: dict[str, Arm] = {
     "strong": {"method": "source", "source": {"augmentation": _STRONG}},
     "fourier": {"method": "source", "source": {"style": "fourier"}},
     "rare": {"method": "source", "source": {"rare_class_temperature": 0.01}},
+    "rare, adadem": adapting("minent", "adadem", source={"rare_class_temperature": 0.01}),
     "frozen": {"method": "source", "model": {"batch_norm": "frozen"}},
     "entropy 0.01": weighing("entropy", 0.01),
     "entropy 0.1": weighing("entropy", 0.1),
