@@ -134,7 +134,7 @@ def _described(
         "multiple": 32,
         "mean": IMAGENET[0].tolist(),
         "std": IMAGENET[1].tolist(),
-        "order": "rgb",
+        "channels": "rgb",
     }
     classes = ["background", "vessel"] if build is wnet else list(CAMVID)
     return lambda: (build(*arguments), {**facts, "classes": classes})

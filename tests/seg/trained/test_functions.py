@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import public_networks
 import pytest
 import torch
 from PIL import Image
@@ -12,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from support import cases, refuses
 from support.trained_networks import IMAGES, ODD, open_trained, shake
 from support.untrained_run import write_run
+from torch import nn
 from torch.nn import functional as F
 
 from seg import load
@@ -270,3 +272,16 @@ def test_a_notebook_shows_it(predictor):
     assert picture.size == prediction.panel().size
     assert "70 × 45; entropy " in repr(prediction)
     assert "19 classes: road, sidewalk" in repr(predictor)
+
+
+def test_the_facts_of_the_benchmarks_networks_are_understood(monkeypatch):
+    def street_network():
+        return nn.Conv2d(3, len(public_networks.CAMVID), 1)
+
+    described = public_networks._described(street_network)
+    monkeypatch.setattr(public_networks, "a_network", described, raising=False)
+    description = open_trained("public_networks:a_network").description
+    assert description.normalisation["channels"] == "rgb"
+    assert description.pixels.mean == pytest.approx(public_networks.IMAGENET[0].tolist())
+    assert description.multiple == 32
+    assert list(description.classes.names) == list(public_networks.CAMVID)
