@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import adapt_cost
 import adapt_harm
+import adapt_labelled
 import adapt_rules
 import adapt_step
 import cifar_labels
@@ -40,6 +41,7 @@ def keyed(name, keys):
 TRAINING = keyed("photograph_training", photograph_training.KEYS)
 WEIGHTS = minent_weights.Rows(RESULTS / "minent_weights.csv")
 HARM = keyed("adapt_harm", adapt_harm.KEYS)
+LABELLED = keyed("adapt_labelled", adapt_labelled.KEYS)
 RULES = adapt_rules.by_rule(RESULTS / "adapt_rules.csv")
 STEP, BALANCED = (keyed(name, adapt_step.KEYS) for name in ("adapt_step", "adapt_step_balanced"))
 LABELS = keyed("cifar_labels", cifar_labels.KEYS)
@@ -87,6 +89,7 @@ TABLES = [
     Compared(ADAPTATION, partial(adapt_harm.table, HARM)),
     Compared(ADAPTATION, partial(adapt_rules.rules_table, RULES), ("pairs", "rule")),
     Compared(ADAPTATION, partial(adapt_rules.labels_table, RULES)),
+    Compared(ADAPTATION, partial(adapt_labelled.table, LABELLED)),
     Compared(ADAPTATION, partial(adapt_step.table, STEP)),
     Compared(ADAPTATION, partial(adapt_step.balanced_table, BALANCED)),
     Compared(
