@@ -1,4 +1,5 @@
 import json
+import shlex
 import shutil
 
 import numpy as np
@@ -10,12 +11,14 @@ from support.untrained_run import write_run
 from torch import nn
 from torch.nn import functional as F
 
+from dem_apps.runtime.settings import parse_config
 from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.settings import DataConfig, TargetDataConfig
 from seg.evaluate import main
 from seg.inference.evaluate_run import prediction_writer
+from seg.inference.settings import EvaluateConfig, ExportConfig, next_command
 from seg.scores.evaluation import evaluate
 from seg.scores.evidence import plain_forward
 from seg.trained.open import load
@@ -165,6 +168,16 @@ def test_a_prediction_without_a_label_has_the_size_of_its_image(run_here, target
     small = write_run(tmp_path / "run", 0, target=TargetDataConfig(root=str(target), size=[48, 24]))
     run_here(main, "--run", small, "--save-predictions", tmp_path / "out")
     assert {Image.open(file).size for file in (tmp_path / "out").iterdir()} == {(96, 48)}
+
+
+@cases([64, 48], "own", None)
+def test_the_next_command_sees_images_in_the_same_way(size, tmp_path):
+    flags = {"size": size, "mean": [0.5] * 3, "std": [0.2] * 3, "checkpoint": "last"}
+    command = next_command("seg.export", EvaluateConfig(run=str(tmp_path), **flags))
+    words = [*shlex.split(command)[3:], f"--images={tmp_path}", "--out=out"]
+    parsed = vars(parse_config(ExportConfig, "seg.export", "", words))
+    assert {name: parsed[name] for name in flags} == flags
+    assert parsed["run"] == str(tmp_path)
 
 
 def test_a_damaged_image_costs_no_score(run, run_here, tmp_path):
