@@ -144,7 +144,7 @@ class TrainConfig(ObjectiveSettings):
     batch_norm_after: str | None = option(
         None,
         "domain whose batch norm statistics are mixed in after training, target or none "
-        "(default: target for methods that read target images)",
+        "(default: target for methods that read target images, none where --model.batch-norm is given)",
         BATCH_NORM_AFTER,
     )
     bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)

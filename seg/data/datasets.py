@@ -106,7 +106,8 @@ class SegmentationDataset(Dataset[Sample]):
             self.notes += notes
             # an InputError names a class that the data set lacks
             id_tables(classes, self.layout.ids)
-        top = root / pairs[0][0].relative_to(root).parts[0]
+        # the root itself where the images lie in no folder
+        top = root.joinpath(*pairs[0][0].relative_to(root).parent.parts[:1])
         #: folder above all its images
         self.image_folder = top / split if (top / split).is_dir() else top
 

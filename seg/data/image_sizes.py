@@ -46,10 +46,13 @@ def quick_size(
     size = [width, height]
     if scale < 1:
         size = [max(_MULTIPLE, round(side * scale / _MULTIPLE) * _MULTIPLE) for side in size]
-    others = f" or of {len(sizes) - 1} other sizes" if len(sizes) > 1 else ""
+    others, another = "", f"{width},{height} keeps them"
+    if len(sizes) > 1:
+        others, another = f" or of {len(sizes) - 1} other sizes", "W,H sets another"
+    quick = " to be quick" if scale < 1 else ""
     return size, (
-        f"size     {domain} images are {width}x{height}{others}, seen here at {size[0]}x{size[1]} to be quick; "
-        f"--{domain}.size {width},{height} keeps them"
+        f"size     {domain} images are {width}x{height}{others}, seen here at {size[0]}x{size[1]}{quick}; "
+        f"--{domain}.size {another}"
     )
 
 

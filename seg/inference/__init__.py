@@ -1,1 +1,1 @@
-"""The work of seg.evaluate and seg.export, and the prediction of one image."""
+"""The work of seg.evaluate and seg.export: scores, predictions and entropy maps of a trained network."""

@@ -17,7 +17,8 @@ from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.domains import open_validation
 from seg.data.files import find_images, flat_names, left_out, refuse_long_name
 from seg.data.label_faults import labels_of
-from seg.data.pixel_format import resized_mask
+from seg.data.pixel_format import resized_ids, resized_mask
+from seg.data.read_images import read_header
 from seg.inference.protocol import protocol
 from seg.inference.settings import EvaluateConfig, next_command
 from seg.scores.evaluation import OnSample, evaluate
@@ -95,12 +96,8 @@ def _target_of_run(
         raise InputError(
             f"--images: is missing; {trained.spec} is no run, so give --images DIR and --labels DIR"
         )
-    changed: Document = {}
-    # shrunk to the size of a training image, a large one would be a single tile
-    if settings.tile is not None:
-        changed["size"] = None
-    if isinstance(settings.size, list):
-        changed["size"] = settings.size
+    # the size that the network sees; with tiles the images' own unless another was given
+    changed: Document = {"size": trained.size and list(trained.size)}
     stated = asdict(settings.target)
     changed |= {name: value for name, value in stated.items() if value is not None}
     config = replace(trained.config, target=replace(trained.config.target, **changed))
@@ -137,7 +134,10 @@ class LabelledImages(SegmentationDataset):
 
 
 def prediction_writer(folder: Path, dataset: SegmentationDataset) -> OnSample:
-    """Writes predictions as ``<name>_pred_labelIds.png`` into a folder, by the ids of the data set's classes."""
+    """Writes predictions as ``<name>_pred_labelIds.png`` into a folder, by the ids of the data set's classes.
+
+    They have the size of their label, or of an image without one.
+    """
     names = flat_names([dataset.name(index) for index in range(len(dataset))])
     for name in names:
         refuse_long_name(Path(name))
@@ -145,6 +145,8 @@ def prediction_writer(folder: Path, dataset: SegmentationDataset) -> OnSample:
     def write(index: int, sample: Sample, logits: Tensor) -> None:
         predicted = logits.argmax(0).to(torch.uint8).cpu().numpy()
         ids = dataset.classes.to_ids(predicted, resized_mask(sample.valid, predicted.shape[::-1]))
+        if sample.label is None:  # a label has its own size, and the sample that of the training
+            ids = resized_ids(ids, read_header(dataset.images[index]).size)
         Image.fromarray(ids).save(folder / f"{names[index]}_pred_labelIds.png")
 
     return write

@@ -29,7 +29,7 @@ def protocol(settings: Document, training: Training, model: nn.Module) -> Docume
     if not batch_norms(model):
         batch_norm = statistics = "none: the network has no batch normalisation"
     return settings | {
-        "score_size": "labels' own; without labels the image's",
+        "score_size": "labels' own; without labels the training size",
         "score_precision": "float32",
         "batch_norm": batch_norm,
         "batch_norm_statistics": statistics,

@@ -1,1 +1,1 @@
-"""Entropy maps and tables."""
+"""Entropy maps, and the pictures of a predicted image."""

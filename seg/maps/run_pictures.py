@@ -186,12 +186,12 @@ def geotiffs(
     colours = np.zeros((256, 3), int)
     colours[list(classes.ids)] = classes.colors
     names = ", ".join(map("{} {}".format, classes.ids, classes.names))
-    nats = "Shannon entropy / log of the number of classes"
+    unit = "Shannon entropy / log of the number of classes"
     with (
         new_geotiff(
             path("prediction.tif"), size, "uint8", place, classes.no_data, [names], colours.tolist()
         ) as ids,
-        new_geotiff(path("entropy.tif"), size, "float32", place, math.nan, [nats]) as entropy,
+        new_geotiff(path("entropy.tif"), size, "float32", place, math.nan, [unit]) as entropy,
     ):
 
         def write(top: int, left: int, part: Prediction) -> None:

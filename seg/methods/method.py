@@ -27,9 +27,8 @@ class Method:
       ``self_training`` of the method has it, beside a field ``weights``.
     """
 
-    network: (
-        Predictor  #: that learns; called with images it gives every head's logits at their size
-    )
+    #: the network that learns; called with images it gives every head's logits at their size
+    network: Predictor
     num_classes: int  #: C
     #: the objective of ``--loss`` for each head, with its weights: :class:`seg.methods.minent.HeadObjectives`
     objectives: nn.Module

@@ -48,7 +48,7 @@ class ModelConfig:
     name: str | None = option(
         None,
         "architecture: deeplabv2, deeplabv2-advent, one of segmentation-models-pytorch, or pretrained "
-        f"(default: fpn with {PRETRAINED}, else deeplabv2)",
+        f"(default: fpn if {PRETRAINED} is the default encoder, else deeplabv2)",
     )
     encoder: str | None = option(
         None,
@@ -59,11 +59,13 @@ class ModelConfig:
         "encoder weights: imagenet, a file, or null (random); auto = imagenet if the extra pretrained is installed",
     )
     depth: int | None = option(
-        None, "encoder stages in use; default: 3 of deeplabv2, else the network's own", at_least=1
+        None,
+        "encoder stages in use; default: 3 of deeplabv2 without a tu- encoder, else the network's own",
+        at_least=1,
     )
     output_stride: int | None = option(
         None,
-        "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own",
+        "input pixels per feature, such as 8; default: 4 of deeplabv2, 16 with a tu- encoder; else the network's own",
         at_least=1,
     )
     batch_norm: BatchNormPolicy | None = option(

@@ -1,7 +1,8 @@
 """Scores of a network on images, with labels or without.
 
-Protocol: the image at the training size, logits upsampled to the label's own size or the image's (bilinear), argmax,
-every pixel whose label is not ignored. Shapes: C classes, h × w feature resolution, H × W the label's size.
+Protocol: the image at the training size, logits upsampled to the label's own size, or without a label to the training
+size (bilinear), argmax, every pixel whose label is not ignored. Shapes: C classes, h × w feature resolution, H × W the
+label's size.
 """
 
 from __future__ import annotations

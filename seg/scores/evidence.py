@@ -101,9 +101,8 @@ class Probe:
 
     batches: Sequence[MaskedBatch]  #: as the network takes them; at least one
     multiple: int = 1  #: the network takes sides that are multiples of this
-    resizes: bool = (
-        True  #: whether it takes smaller images; else the mirrored ones are the only view
-    )
+    #: whether the network takes smaller images; else the mirrored ones are the only view
+    resizes: bool = True
 
     @classmethod
     def of(

@@ -1,20 +1,24 @@
 import json
+import shlex
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import noise, refuses, save
+from support import cases, noise, refuses, save
 from support.untrained_run import write_run
 from torch import nn
 from torch.nn import functional as F
 
+from dem_apps.runtime.settings import parse_config
 from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.settings import DataConfig, TargetDataConfig
 from seg.evaluate import main
 from seg.inference.evaluate_run import prediction_writer
+from seg.inference.settings import EvaluateConfig, ExportConfig, next_command
 from seg.scores.evaluation import evaluate
 from seg.scores.evidence import plain_forward
 from seg.trained.open import load
@@ -109,7 +113,7 @@ def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, ru
         f"result:      mIoU {100 * document['miou']:.1f} % on 4 target images (checkpoint best)\n"
         "seen as:     RGB from 0 to 1"
     )
-    assert f"next:        python -m seg.export --run {run} --images DIR --out DIR" in stdout
+    assert f"next:        python -m seg.export --run={run} --images DIR --out DIR" in stdout
     assert "optimistic:  these images' labels chose the checkpoint" in stdout
     assert f"{100 * document['miou']:.2f}" in stdout
     assert len(list((tmp_path / "predictions").glob("*_leftImg8bit_pred_labelIds.png"))) == 4
@@ -144,6 +148,36 @@ def test_the_command_scores_other_data(run, run_here, tmp_path, tiny_pair):
     assert not run_here(main, "--run", run, "--out", out, *flags).err
     how = json.loads(out.read_text())["protocol"]
     assert how["train_size"]["target"] == [48, 24]
+
+
+@cases(
+    (["--size", "null"], None),
+    (["--tile", "64"], None),
+    (["--tile", "64", "--size", "own"], [48, 24]),
+)
+def test_a_run_is_scored_at_the_size_of_the_flag(flags, size, run_here, tmp_path, tiny_pair):
+    target = TargetDataConfig(root=str(tiny_pair / "cityscapes"), size=[48, 24])
+    small = write_run(tmp_path / "run", 0, ("last",), target=target)
+    run_here(main, "--run", small, "--out", tmp_path / "scores.json", *flags)
+    how = json.loads((tmp_path / "scores.json").read_text())["protocol"]
+    assert how["train_size"]["target"] == size
+
+
+def test_a_prediction_without_a_label_has_the_size_of_its_image(run_here, target, tmp_path):
+    shutil.rmtree(target / "gtFine")
+    small = write_run(tmp_path / "run", 0, target=TargetDataConfig(root=str(target), size=[48, 24]))
+    run_here(main, "--run", small, "--save-predictions", tmp_path / "out")
+    assert {Image.open(file).size for file in (tmp_path / "out").iterdir()} == {(96, 48)}
+
+
+@cases([64, 48], "own", None)
+def test_the_next_command_sees_images_in_the_same_way(size, tmp_path):
+    flags = {"size": size, "mean": [0.5] * 3, "std": [0.2] * 3, "checkpoint": "last"}
+    command = next_command("seg.export", EvaluateConfig(run=str(tmp_path), **flags))
+    words = [*shlex.split(command)[3:], f"--images={tmp_path}", "--out=out"]
+    parsed = vars(parse_config(ExportConfig, "seg.export", "", words))
+    assert {name: parsed[name] for name in flags} == flags
+    assert parsed["run"] == str(tmp_path)
 
 
 def test_a_damaged_image_costs_no_score(run, run_here, tmp_path):

@@ -133,6 +133,8 @@ def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
         f"{images}/d.png",
         f"{images}/d_mask_2.png",
     ]
+    flat = SegmentationDataset(images, "folders", "train", True, classes=CLASSES)
+    assert flat.image_folder == images
     names = [file.relative_to(images) for file in found]
     labels, _, _ = labels_of(images, names, images, CLASSES)
     assert [labels[name].name if name in labels else None for name in names] == expected
