@@ -1,7 +1,8 @@
 """The first picture of README: one street, the predicted classes and the entropy maps of several runs.
 
-    python benchmarks/maps_picture.py "source only=runs/demo/source-only/seed0" \\
-        "MinEnt + AdaDEM=runs/demo/MinEnt-+-AdaDEM/seed0" --image demostadt_000020_000019_leftImg8bit
+    DEMO=$(ls -d runs/demo-* | tail -n 1)
+    python benchmarks/maps_picture.py "source only=$DEMO/source-only/seed0" \\
+        "MinEnt + AdaDEM=$DEMO/MinEnt-+-AdaDEM/seed0" --image demostadt_000020_000019_leftImg8bit
 
 reads ``entropy_maps/IMAGE`` of each run, which ``make demo`` writes, and stacks a line of image, prediction and
 entropy for each.

@@ -54,7 +54,9 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
     Raises:
         InputError: no layout fits, or several do; ``flag`` names the layout in the error.
     """
-    fitting = [name for name in fitting_layouts(root, split) if not name.startswith("camvid-")]
+    # a root without validation images has a layout, whose own error names the folder that is missing
+    fits = fitting_layouts(root, split) or fitting_layouts(root, "train")
+    fitting = [name for name in fits if not name.startswith("camvid-")]
     if {"gta5", "folders"} <= {*fitting}:
         fitting.remove("folders" if _is_gta5(root, split, classes) else "gta5")
     if len(fitting) == 1:
@@ -64,8 +66,9 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
             f"{root}: looks like the layouts {' and '.join(fitting)}; name one by {flag}"
         )
     raise InputError(
-        f"{root}: no layout fits, for there is neither images/ (folders, gta5), nor leftImg8bit/ (cityscapes), RGB/ "
-        f"(synthia) or {split}/ (camvid); put images below {root / 'images'}, or name the layout by {flag}"
+        f"{root}: no layout fits, for there are no images in images/ or images/train/ (folders, gta5), "
+        f"leftImg8bit/train/CITY/ (cityscapes), RGB/ (synthia) or train/ (camvid); put images below {root / 'images'}, "
+        f"or name the layout by {flag}"
     )
 
 

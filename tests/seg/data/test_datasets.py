@@ -247,6 +247,20 @@ def test_what_no_layout_fits_is_told_what_to_do(tmp_path):
         found_layout(tmp_path, "train", load_classes("a,b"), "--source.layout")
 
 
+@cases(
+    ("images/train/a.jpg", "images/val"),
+    ("leftImg8bit/train/x/x_leftImg8bit.png", "leftImg8bit/val"),
+)
+def test_the_missing_folder_of_validation_images_is_named_where_the_layout_is_found(
+    file, missing, tmp_path
+):
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_bytes(b"")
+    refuses(
+        rf"has no folder {missing} \(layout", open_validation, DataConfig(root=str(tmp_path)), OWN
+    )
+
+
 CAMVID_FILE = str(ROOT / "configs/seg/classes/camvid.yaml")
 CAMVID = load_classes(CAMVID_FILE)
 FRAMES = {
