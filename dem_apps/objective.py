@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +68,7 @@ class EntropyObjective(nn.Module):
 
     def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
         super().__init__()
-        if num_classes < 2:
+        if not isinstance(num_classes, SupportsIndex) or num_classes < 2:
             raise InputError(f"num_classes: expected an integer of at least 2, got {num_classes!r}")
         self.num_classes = num_classes
         self.backend = one_of("backend", backend, BACKENDS)

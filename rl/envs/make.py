@@ -221,7 +221,7 @@ def check_env_id(env_id: str) -> None:
             register()
     if name in gym.registry:
         return
-    raise InputError(
-        f"--env: unknown environment '{env_id}'{nearest(name, gym.registry)}; --import MODULE registers your own, as "
-        f"does --env MODULE:{name}"
-    )
+    then = f"--import MODULE registers your own, as does --env MODULE:{name}"
+    if package:
+        then = f"{package} registers no such id; gymnasium.register gives a class one"
+    raise InputError(f"--env: unknown environment '{env_id}'{nearest(name, gym.registry)}; {then}")

@@ -45,6 +45,7 @@ def test_defaults_are_the_papers():
     (("adadem", C), {"momentun": 0.1}, r"unknown option 'momentun'; .*; did you mean 'momentum'\?"),
     (("entropy", C), {"alpha": 0.1}, r"objective 'entropy': unknown option 'alpha'; it has none$"),
     (("adadem", 1), {}, r"num_classes: expected an integer of at least 2, got 1$"),
+    (("adadem", "19"), {}, r"num_classes: expected an integer of at least 2, got '19'$"),
     (("dem", C), {"tau": 0.0}, r"tau: expected a number from 1e-06 to 1e\+06, got 0\.0$"),
     (("dem", C), {"tau": 1e-300}, r"tau: expected a number from 1e-06 to 1e\+06, got 1e-300$"),
     (("adadem", C), {"alpha": 1e300}, r"alpha: expected a number from 0 to 1e\+06, got 1e\+300$"),
