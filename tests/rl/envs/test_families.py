@@ -181,7 +181,7 @@ def forget():
 
 def test_an_unknown_environment_of_a_module_is_named(my_envs):
     refuses(
-        "unknown environment 'my_envs:Coridor-v0'; did you mean 'Corridor-v0'?; my_envs registers no such id",
+        r"unknown environment 'my_envs:Coridor-v0'; did you mean 'Corridor-v0'\?; my_envs registers no such id",
         check_env_id,
         "my_envs:Coridor-v0",
     )
