@@ -1,4 +1,4 @@
-"""What ``seg.adapt --labels`` adds by its short training to the share alone, with eight labels, for docs/adaptation.md.
+"""Measure what the short training of ``seg.adapt --labels`` adds to the share, with eight labels.
 
     CLONES=… PYTHONPATH=benchmarks python benchmarks/adapt_labelled.py --photographs PHOTOGRAPHS --work WORK
         [--out docs/results/adapt_labelled.csv]
@@ -32,7 +32,7 @@ EVERY = 8
 
 
 def adapted(name: str, folder: Folder, work: Path) -> dict[str, Any]:
-    """The row of a pair."""
+    """Adapt a pair; return its row."""
     pair = read_pair(work / "bed" / f"{name} {folder.name}.npz")
     number = pair.tables.shape[-1]
     images, labels = pictures(folder, size_of(name))
@@ -79,7 +79,7 @@ def adapted(name: str, folder: Folder, work: Path) -> dict[str, Any]:
 
 
 def summary(rows: CsvRows) -> str:
-    """How often the replay is the command's choice, how often the short training stands, and what it adds."""
+    """How often the replay equals the command's choice, how often the short training is kept, and what it adds."""
     found = [*rows.rows.values()]
     same = sum(
         float(row["share"] or 0) == float(row["share replayed"])
