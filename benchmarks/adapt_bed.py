@@ -1,12 +1,12 @@
-"""Records what seg.adapt sees of folders that it could be given, and what labels say, so that any rule is replayed.
+"""Record evidence and confusion matrices of networks on folders, so that any rule of seg.adapt can be replayed.
 
     CLONES=… PYTHONPATH=benchmarks python benchmarks/adapt_bed.py --photographs PHOTOGRAPHS --work WORK
         [--only NAME …]
 
-PHOTOGRAPHS is of ``benchmarks/photographs.py``, CLONES as in ``benchmarks/public_networks.py``; WORK gets networks, and
-a file below ``bed`` for each pair of a network and a folder of at least 24 images. Rules, and what would decide between
-them, are registered in ``docs/results/adapt_rules_registration.txt``; ``benchmarks/adapt_rules.py`` replays them. The
-same command continues.
+PHOTOGRAPHS is the folder that ``benchmarks/photographs.py`` writes, CLONES as in ``benchmarks/public_networks.py``.
+WORK gets networks, and a file below ``bed`` for each pair of a network and a folder of at least 24 images. The rules,
+and the decision between them, are registered in ``docs/results/adapt_rules_registration.txt``;
+``benchmarks/adapt_rules.py`` replays them. The same command continues.
 
 Shapes of a file: S shares of batch norm's statistics, N images in the order in which seg.adapt reads its probe (its
 first half, then its second), V views, C classes.
@@ -94,7 +94,7 @@ AVERAGES = ("average", "average by image")
 
 
 class Folder(NamedTuple):
-    """Images of a folder, evenly ``IMAGES`` of the files, changed or not."""
+    """A folder: ``IMAGES`` of its files, evenly drawn, and the change made to them, if any."""
 
     name: str
     files: Sequence[Path]
@@ -115,7 +115,7 @@ class Pair(NamedTuple):
 
 
 def parts(root: Path, domain: str, number: int) -> tuple[list[Path], list[Path]]:
-    """The half of a domain's images that a network is trained on, and the rest; where it begins differs by network."""
+    """Split a domain's images into the half that a network is trained on and the rest; the start differs by network."""
     files = sorted((root / domain / "images").iterdir())
     begin = number * len(files) // 7 % len(files)
     files = files[begin:] + files[:begin]
@@ -143,19 +143,19 @@ def _folders(name: str, root: Path) -> Iterator[Folder]:
 
 
 def _halves(name: str, files: Sequence[Path], shifted: bool = True) -> list[Folder]:
-    """Two folders of a large set, each of every second image; a smaller set whole."""
+    """Split a large set into two folders of every second image; a smaller set stays whole."""
     if len(files) < 2 * IMAGES:
         return [Folder(name, files, shifted)]
     return [Folder(f"{name} {half + 1}", files[half::2], shifted) for half in range(2)]
 
 
 def size_of(name: str) -> tuple[int, int]:
-    """Width and height of what a network sees."""
+    """Width and height of a network's input."""
     return (256, 192) if name in PUBLIC else OURS[name][1][4]
 
 
 def opened(name: str, photographs: Path, networks: Path) -> tuple[nn.Module, Tensor]:
-    """A network, trained where it is one of ours and not there yet, and moments of its images."""
+    """Open a network, with the mean and deviation of its images; train it first if it is one of ours and missing."""
     if name in PUBLIC:
         return getattr(public_networks, name)()[0].eval(), public_networks.IMAGENET
     (head, encoder), (group, source, _, classes, size), number = OURS[name]
@@ -176,7 +176,7 @@ def probe_order(images: int) -> list[int]:
 
 
 def probe_batches(images: Tensor) -> list[tuple[Tensor, None]]:
-    """Images in the order of the probe, as its batches."""
+    """Batches of images in the order of the probe."""
     half = -(-len(images) // 2)
     return [(batch, None) for part in (images[:half], images[half:]) for batch in part.split(BATCH)]
 

@@ -1,9 +1,9 @@
-"""What ``seg.adapt`` costs beside plain prediction, for ``docs/adaptation.md``.
+"""Measure the cost of ``seg.adapt`` against plain prediction, for ``docs/adaptation.md``.
 
     python benchmarks/adapt_cost.py [--out docs/results/adapt_cost.json] MODEL=IMAGES …
 
 MODEL: a folder of segmentation-models-pytorch with a normalisation of 0.5; IMAGES: a folder, all of one size. A
-forward counts 1 for the pixels of an image, so that a smaller view counts less. Seconds are CPU time of one thread, in
+forward counts 1 for the pixels of an image, so a smaller view counts less. Seconds are CPU time of one thread, in
 one process, without imports. Both are by image.
 """
 
@@ -31,7 +31,7 @@ STRIDE = 32
 
 
 def measured(command: Callable[[], Any], images: list[Path]) -> dict[str, float]:
-    """CPU seconds and forwards of a command, both by image."""
+    """CPU seconds and forwards of a command, per image."""
     pixels = [0]
 
     def count(module: nn.Module, inputs: tuple[Any, ...], _: Any) -> None:
@@ -50,7 +50,7 @@ def measured(command: Callable[[], Any], images: list[Path]) -> dict[str, float]
 
 
 def costs(model: str, folder: str) -> dict[str, Any]:
-    """What both commands cost with a network on a folder."""
+    """The cost of both commands, with a network on a folder."""
     images = sorted(Path(folder).iterdir())
     given = {"model": model, "images": folder, "mean": [0.5] * 3, "std": [0.5] * 3, "device": "cpu"}
     results: list[Result] = []

@@ -34,7 +34,7 @@ TODAY = "seg.adapt, today"
 
 
 def table(rows: CsvRows) -> str:
-    """Of each rule the change of mIoU, mean (worst; pairs that lose more than 0.5), and the images that lose."""
+    """The mean change of mIoU by each rule (worst; pairs that lose more than 0.5), and the part of images that lose."""
     pairs = [rules for rules in rows.by("network", "folder").values() if TODAY in rules]
     shifted = [rules for rules in pairs if str(rules[TODAY]["shifted"]) == "True"]
     unshifted = [rules for rules in pairs if rules not in shifted]

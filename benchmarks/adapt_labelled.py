@@ -1,4 +1,4 @@
-"""What ``seg.adapt --labels`` adds by its short training to the share alone, with eight labels, for docs/adaptation.md.
+"""Measure what the short training of ``seg.adapt --labels`` adds to the share, with eight labels.
 
     CLONES=… PYTHONPATH=benchmarks python benchmarks/adapt_labelled.py --photographs PHOTOGRAPHS --work WORK
         [--out docs/results/adapt_labelled.csv]
@@ -33,7 +33,7 @@ EVERY = 8
 
 
 def adapted(name: str, folder: Folder, work: Path) -> dict[str, Any]:
-    """The row of a pair."""
+    """Adapt a pair; return its row."""
     pair = read_pair(work / "bed" / f"{name} {folder.name}.npz")
     number = pair.tables.shape[-1]
     images, labels = pictures(folder, size_of(name))

@@ -1,4 +1,4 @@
-"""Rules of seg.adapt without labels, and with few, replayed on recordings: tables of README and docs/adaptation.md.
+"""Replay rules of seg.adapt, without labels and with few, on recordings: tables of README and docs/adaptation.md.
 
     python benchmarks/adapt_rules.py [--bed WORK/bed]
 
@@ -70,7 +70,7 @@ class Looks:
 
 
 class Outcome(NamedTuple):
-    """What a rule does."""
+    """The decision of a rule on a pair."""
 
     share: float
     accepted: bool
@@ -114,7 +114,7 @@ def _standing(looks: Looks, share: float, accepted: bool, reference: Evidence) -
 
 
 def _always(share: float) -> Callable[[Looks], Outcome]:
-    """A share for every image of every folder."""
+    """A rule that gives the same share to every image of every folder."""
     return lambda looks: Outcome(share, True, looks.pair.tables[SHARES.index(share)])
 
 
@@ -137,7 +137,7 @@ RULES: dict[str, Callable[[Looks], Outcome]] = {
 
 
 def with_labels(looks: Looks, labelled: Sequence[int]) -> Outcome:
-    """What ``seg.adapt --method bn --labels`` does with labels of some images."""
+    """The outcome of ``seg.adapt --method bn --labels`` with labels of some images."""
     tables, second = looks.pair.tables, looks.halves[1]
     own = [[*tables[place, labelled]] for place in range(len(SHARES))]
     share = best_share([label_score(own[0], each).after for each in own])
@@ -175,7 +175,7 @@ def replayed(pair: Pair) -> Iterator[dict[str, Any]]:
 
 
 def over_draws(draws: Sequence[Row]) -> dict[str, Any]:
-    """What the rows of all draws say together."""
+    """Means and counts over the rows of all draws."""
     return {
         "draws accepted": sum(row["accepted"] for row in draws),
         "draws harmed": sum(row["accepted"] and change(row) < -HARM for row in draws),
@@ -185,7 +185,7 @@ def over_draws(draws: Sequence[Row]) -> dict[str, Any]:
 
 
 def change(row: Row) -> float:
-    """Of mIoU."""
+    """The change of mIoU in a row, in points."""
     return float(row["after"]) - float(row["before"])
 
 
@@ -201,7 +201,7 @@ def confirms(row: Row) -> bool:
 
 
 def bounds(accepted: Sequence[Row]) -> tuple[int, float, float]:
-    """Harmful ones, and one-sided bounds of their rate: Clopper and Pearson's, and by a bootstrap of families."""
+    """Count harmed pairs, and bound their rate from above: Clopper and Pearson's, and by a bootstrap of families."""
     harmful = np.array([change(row) < -HARM for row in accepted])
     test = stats.binomtest(int(harmful.sum()), len(harmful), alternative="less")
     _, families = np.unique([row["family"] for row in accepted], return_inverse=True)
@@ -232,7 +232,7 @@ HEADS = ["accepted", "harmed", "%", "bound %, by families", "kept %", "mean (wor
 
 
 def rules_table(rows: Mapping[str, Sequence[Row]]) -> str:
-    """Of each rule without labels what it accepts, harms and keeps, on the pairs that decide and on the others."""
+    """Accepted, harmed and kept by each rule without labels, on the pairs that decide and on the others."""
     lines = []
     for title, counts in (
         ("decide", confirms),
@@ -246,7 +246,7 @@ def rules_table(rows: Mapping[str, Sequence[Row]]) -> str:
 
 
 def groups_table(rows: Mapping[str, Sequence[Row]]) -> str:
-    """README's: mIoU as it is, and the changes by the rule that stands and by AdaBN, with CIs over networks (worst)."""
+    """README's table: mIoU as it is, and changes by seg.adapt's rule and by AdaBN, CIs over networks (worst)."""
     lines = []
     for title in GROUPS:
         pairs = [row for row in rows[STANDS] if group_of(row) == title]
@@ -263,7 +263,7 @@ def groups_table(rows: Mapping[str, Sequence[Row]]) -> str:
 
 
 def group_of(row: Row) -> str:
-    """Which of :data:`GROUPS` a row counts for."""
+    """The group of :data:`GROUPS` to which a row belongs."""
     if str(row["network"]) in PUBLIC:
         return GROUPS[0]
     if str(row["shifted"]) != "True":
@@ -280,7 +280,7 @@ def record(rows: Sequence[Row]) -> tuple[int, int, int]:
 
 
 def labels_table(rows: Mapping[str, Sequence[Row]]) -> str:
-    """The same of 0, 4 and 8 labelled images, all pairs, draw 0; and the rate of harm and what is kept in all draws."""
+    """The cells for 0, 4 and 8 labelled images, all pairs, draw 0; and the rate of harm and part kept in all draws."""
     lines = []
     for count in LABELLED:
         own = rows[f"{count} labels"]

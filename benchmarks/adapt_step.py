@@ -1,13 +1,13 @@
-"""One pass of Tent on top of the share of batch norm statistics, by objective: the table of docs/adaptation.md.
+"""Measure one pass of Tent after the share of batch norm statistics, by objective: a table of docs/adaptation.md.
 
     CLONES=… python benchmarks/adapt_step.py --photographs PHOTOGRAPHS --work WORK [--out docs/results/adapt_step.csv]
         [--only NAME …] [--arms main|balanced]
 
 Registered in ``docs/results/adapt_step_registration.txt``, and for ``--arms balanced`` in
-``adapt_step_balanced_registration.txt``. PHOTOGRAPHS is of ``benchmarks/photographs.py``, CLONES as in
-``benchmarks/public_networks.py``; WORK gets the small networks. A folder is at most 12 images, evenly from a domain, in
-two interleaved halves. The share is 0.3, :data:`STEPS` batches are learnt from the first half, and the look is at the
-second. The same command continues with the missing rows.
+``adapt_step_balanced_registration.txt``. PHOTOGRAPHS is the folder that ``benchmarks/photographs.py`` writes, CLONES as
+in ``benchmarks/public_networks.py``; WORK gets the small networks. A folder is at most 12 images, evenly drawn from a
+domain, in two interleaved halves. The share is 0.3. The step trains on :data:`STEPS` batches of the first half, and the
+rule tests the second. The same command continues with the missing rows.
 """
 
 import argparse
@@ -170,7 +170,7 @@ class Pair:
         return result.eval()
 
     def row(self, arm: str) -> dict[str, Any]:
-        """The numbers of an arm."""
+        """The row of an arm."""
         half = len(self.first)
         if arm in self.tables:
             return {
@@ -206,7 +206,7 @@ def pairs_of(
 
 
 def table(rows: CsvRows) -> str:
-    """Of each family the mean over networks and folders: mIoU of the share, and changes against it."""
+    """Means over the networks and folders of each family: mIoU of the share, and changes against it."""
     lines, pairs = [], pairs_of(rows)
     for family, networks in FAMILIES.items():
         own = [each for (name, _), each in pairs.items() if name in networks]
@@ -243,12 +243,12 @@ def _over_networks(changes: dict[tuple[str, ...], float]) -> str:
 
 
 def change(pair: dict[str, Row], arm: str) -> float:
-    """Of mIoU against the share."""
+    """The change of mIoU against the share, in points."""
     return float(pair[arm]["miou"]) - float(pair["share"]["miou"])
 
 
 def is_accepted(network: str, row: Row) -> bool:
-    """By the registered rule without labels (docs/adaptation.md)."""
+    """Whether the registered rule without labels accepts the step (docs/adaptation.md)."""
     classes = OURS[network][3] if network in OURS else len(public_networks.CAMVID)
     agreement, moved, halves, stability, before = (
         float(row[name])

@@ -1,4 +1,4 @@
-"""The paper's claims where they were tried here: the table of docs/method.md, made of the raw rows.
+"""The paper's claims against measurements here: the table of docs/method.md, made of the raw rows.
 
 ``python benchmarks/claims.py`` prints it.
 """
@@ -24,13 +24,13 @@ def streams(bed: str, **wanted: str) -> list[Row]:
 
 
 def tent_on_cifar() -> list[Row]:
-    """Those of ``single`` that the appendix shows one by one, with what learns nothing."""
+    """Rows of Tent on CIFAR-10, each corruption alone, and of the controls that do not train."""
     controls = (row for method in CONTROLS for row in streams("cifar", method=method, optimizer=""))
     return [*controls, *streams("cifar", stream="single", method="tent")]
 
 
 def over_entropy(bed: str, stream: str, *methods: str, ours: str = "adadem", **wanted: str) -> str:
-    """Accuracy points of an objective over entropy by method, each at the rates of the rule."""
+    """Accuracy points of an objective over entropy by method, each at its rates by the rule of stream_tables.py."""
     told = []
     for method in methods or ("tent",):
         found = at_rule(streams(bed, stream=stream, method=method, **wanted), stream)
@@ -46,7 +46,7 @@ def at_rate(objective: str, rate: float) -> str:
 
 
 def labels(table: str, case: str, score: str = "accuracy") -> str:
-    """AdaDEM's difference to entropy, each at its chosen weight."""
+    """AdaDEM minus entropy with few labels, each at its chosen weight."""
     rows = CsvRows(RESULTS / "cifar_labels.csv", cifar_labels.KEYS)
     return difference(
         *(cifar_labels.at_chosen(rows, table, case, score, name) for name in ("adadem", "entropy"))
@@ -54,7 +54,7 @@ def labels(table: str, case: str, score: str = "accuracy") -> str:
 
 
 def street(ours: str, control: str) -> str:
-    """Difference of mIoU as trained, at dusk."""
+    """Difference in mIoU of two arms on CamVid from day to dusk, as trained."""
     rows, pair = (
         CsvRows(RESULTS / "photograph_training.csv", photograph_training.KEYS),
         photograph_training.CLAIM_PAIR,
@@ -63,7 +63,7 @@ def street(ours: str, control: str) -> str:
 
 
 def minent() -> str:
-    """Difference of mIoU as trained, each at its chosen weight, over the pairs that confirm it."""
+    """AdaDEM minus entropy in mIoU as trained, each at its chosen weight, over the pairs that confirm it."""
     rows = minent_weights.Rows(RESULTS / "minent_weights.csv")
     chosen = rows.chosen()
     return difference(
@@ -75,7 +75,7 @@ def minent() -> str:
 
 
 def table() -> str:
-    """In Markdown."""
+    """The table in Markdown."""
     single = at_rule(streams("cifar", stream="single", method="tent"), "single")
 
     def each(key: str, digits: int = 0) -> str:

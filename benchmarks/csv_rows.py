@@ -39,11 +39,11 @@ class CsvRows:
         return self.rows.get(self._key(row))
 
     def missing(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Those with keys that no row of the file has."""
+        """Those rows whose keys no row of the file has."""
         return (row for row in rows if self.get(row) is None)
 
     def add(self, row: Row) -> Row:
-        """Write a row at once; as it is written."""
+        """Write a row at once; return it as written."""
         new, row = not self.file.exists(), {key: _written(value) for key, value in row.items()}
         with self.file.open("a", newline="", encoding="utf-8") as opened:
             writer = csv.DictWriter(
@@ -56,7 +56,7 @@ class CsvRows:
         return row
 
     def by(self, *keys: str) -> dict[tuple[str, ...], dict[str, Row]]:
-        """Rows by these columns, and below them by the last of the file's keys."""
+        """Rows by these columns, then by the last of the file's keys."""
         found: dict[tuple[str, ...], dict[str, Row]] = {}
         for row in self.rows.values():
             found.setdefault(tuple(str(row[key]) for key in keys), {})[str(row[self.keys[-1]])] = (

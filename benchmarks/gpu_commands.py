@@ -73,7 +73,7 @@ def draw_part(folder: Path, part: int) -> list[Path]:
 
 
 def draw(folder: Path) -> Path:
-    """A pair of 70 and 70 pictures and 14 to score, and target pictures of the size that is seen; once a folder."""
+    """Draw a pair of 70 and 70 pictures and 14 to score, and target pictures at the network's size; once a folder."""
     pair, whole = folder / "pair", folder / "parts/whole"
     if not pair.exists():
         with ProcessPoolExecutor(PARTS) as pool:
@@ -98,7 +98,7 @@ def run_of(folder: Path, name: str) -> Path:
 
 
 def train_and_time(name: str, options: argparse.Namespace, flags: list[str]) -> dict[str, Any]:
-    """Of a training the median step, waits, the peak of memory, steps, the score, and files that it did not leave."""
+    """Train; return the median step, waits, peak memory, steps, the score, and files that are missing in the run."""
     pair, run, starts, ends = (
         draw(options.folder),
         run_of(options.folder, name),

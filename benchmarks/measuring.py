@@ -1,4 +1,4 @@
-"""Shared by the benchmarks of speed and memory: the machine, times in turn, peak memory, the file of results."""
+"""Helpers of the benchmarks of speed and memory: the machine, times in turn, peak memory, the file of results."""
 
 from __future__ import annotations
 

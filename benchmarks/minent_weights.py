@@ -1,4 +1,4 @@
-"""MinEnt's weight on photographs, entropy beside AdaDEM, by docs/results/minent_weights_registration.txt.
+"""Choose and confirm MinEnt's weight on photographs, with entropy and with AdaDEM: tables of docs/appendix.md.
 
     export OMP_NUM_THREADS=1
     python benchmarks/minent_weights.py --photographs PHOTOGRAPHS --work WORK --stage choose
@@ -6,7 +6,8 @@
     python benchmarks/minent_weights.py --photographs PHOTOGRAPHS --work WORK --stage confirm [--seeds 3,4]
     python benchmarks/minent_weights.py --table
 
-PHOTOGRAPHS is of ``benchmarks/photographs.py``. Training and scores are those of ``benchmarks/photograph_training.py``
+Registered in docs/results/minent_weights_registration.txt. PHOTOGRAPHS is the folder that
+``benchmarks/photographs.py`` writes. Training and scores are those of ``benchmarks/photograph_training.py``
 with its default network, and its rows of the same settings count. The same command continues with the missing rows.
 Processes that make rows side by side have ``--seeds`` of their own, and an ``--out`` each if they share no disk.
 """

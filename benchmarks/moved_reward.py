@@ -1,4 +1,4 @@
-"""A sure policy, and a reward that moves, where AdaDEM's claims have to matter in RL: numbers of docs/rl_answer.md.
+"""Train certain policies on a reward that moves, to test AdaDEM's claims in RL: numbers of docs/rl_answer.md.
 
     python benchmarks/moved_reward.py choose     # weights, on seeds of their own
     python benchmarks/moved_reward.py confirm    # the chosen weights on fresh seeds
@@ -141,7 +141,7 @@ def scores(
 
 
 def chosen(rows: CsvRows, task: str, term: str) -> float:
-    """The weight that regains soonest among those that cost little before the move; the smallest where all cost."""
+    """The weight that regains the return soonest among those that cost little before; the smallest if all cost."""
 
     def mean(weight: float, column: str, of: str = term) -> float:
         return fmean(scores(rows, task, of, weight, column, CHOOSING).values())

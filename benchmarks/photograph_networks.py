@@ -1,4 +1,4 @@
-"""Networks of our own on the folders of ``benchmarks/photographs.py``, what they are scored by, and changes of images.
+"""Networks trained on the folders of ``benchmarks/photographs.py``, their scores, and changes of images.
 
 segmentation-models-pytorch's heads on encoders with ImageNet weights, trained for minutes by ``adapt_step.py``
 and ``adapt_bed.py``, whose tables are in docs/adaptation.md.
@@ -59,7 +59,7 @@ def pictures(
 
 
 def normalised(images: Sequence[NDArray[np.uint8]], moments: Tensor) -> Tensor:
-    """(N, 3, H, W) as a network takes them."""
+    """Normalised images (N, 3, H, W) as a network takes them."""
     pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2) / 255
     return (pixels - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1)
 
@@ -91,7 +91,7 @@ def confusions_of(logits: Tensor, labels: Sequence[NDArray[np.uint8]]) -> NDArra
 
 
 def miou(tables: NDArray[np.int64]) -> float:
-    """In per cent, of (N, C, C), over the classes that the labels contain."""
+    """mIoU in per cent of confusion matrices (N, C, C), over the classes that the labels contain."""
     table = tables.sum(0)
     hits, there = np.diag(table), table.sum(1) > 0
     union = table.sum(0) + table.sum(1) - hits

@@ -1,11 +1,11 @@
-"""Training from ImageNet weights on photographs, beside source only: tables of docs/adaptation.md and docs/appendix.md.
+"""Train from ImageNet weights on photographs: tables of docs/adaptation.md and docs/appendix.md.
 
     OMP_NUM_THREADS=1 python benchmarks/photograph_training.py --photographs PHOTOGRAPHS --work WORK [--only ARM|ARM]
         [--network fpn] [--pairs NAME,NAME] [--seeds 0,1,2] [--steps 300] [--out docs/results/photograph_training.csv]
 
-PHOTOGRAPHS is of ``benchmarks/photographs.py``. Of either domain the first 60 % of the images are trained on, and at
-most 48 of the others scored. Settings that an arm does not name are seg.train's defaults, the network (FPN on
-EfficientNet-Lite0 with ImageNet weights) and the size among them; ``--network`` takes another. Every run is scored with
+PHOTOGRAPHS is the folder that ``benchmarks/photographs.py`` writes. The first 60 % of each domain's images are trained
+on, and at most 48 of the others scored. Settings that an arm does not name are seg.train's defaults, also the network
+(FPN on EfficientNet-Lite0 with ImageNet weights) and the size; ``--network`` takes another. Every run is scored with
 the statistics that it was trained to, and, if most of its normalisation has such, with shares of the batch norm
 statistics of the target's training images; ``worths`` are what the default rule compares, of share 0, 0.3, 0.5 and 1.
 The same command continues with the missing rows, and prints the tables; with ``--only none`` it prints alone.
@@ -176,7 +176,7 @@ def folders(photographs: Path, work: Path, pair: str) -> dict[str, str]:
 def settings(
     network: str, arm: Arm, roots: dict[str, str], seed: int, steps: int, run: Path
 ) -> TrainConfig:
-    """Those of a run."""
+    """The settings of a run."""
     own = dict(arm)
     own["model"] = NETWORKS[network] | own.get("model", {})
     if network == "transformer":
@@ -278,13 +278,13 @@ def cell(scores: dict[str, float], source: dict[str, float]) -> str:
 
 
 def after_source(rows: CsvRows, arm: str, pair: str) -> list[float]:
-    """What an arm with the default share has over source only as trained, by seed."""
+    """The difference of an arm with the default share to source only as trained, by seed."""
     source = by_seed(rows, "source", pair)
     return [score - source[seed] for seed, score in by_seed(rows, arm, pair, by_rule).items()]
 
 
 def gains_table(rows: CsvRows) -> str:
-    """The default beside source only, mIoU %: means over seeds, and the difference with half of its 95 % CI."""
+    """README's table: mIoU % of source only and of the default, means over seeds; the difference with half its CI."""
     lines = []
     for pair, title in TITLES.items():
         alone = fmean(by_seed(rows, "source", pair).values())
@@ -333,7 +333,7 @@ def default_table(rows: CsvRows) -> str:
 
 
 def other_pairs_table(rows: CsvRows) -> str:
-    """On :data:`OTHER_PAIRS` the default, and each half of it alone: differences to source only."""
+    """Differences to source only on :data:`OTHER_PAIRS`: of the default, and of each half of it alone."""
     arms = {
         f"{DEFAULT}, share": (DEFAULT, by_rule),
         DEFAULT: (DEFAULT, plain),
@@ -360,7 +360,7 @@ def claim_table(rows: CsvRows) -> str:
 
 
 def networks_table(rows: CsvRows) -> str:
-    """Of the networks, seed 0: source only, the default share's difference, and AdaDEM's with the share."""
+    """mIoU % of each network by seed 0: source only, and the differences of the share and of AdaDEM with the share."""
     lines = []
     for network in NETWORKS:
         source = {pair: by_seed(rows, "source", pair, network=network)["0"] for pair in PAIRS}

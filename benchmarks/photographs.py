@@ -26,7 +26,7 @@ Pair = tuple[str, NDArray[np.uint8], NDArray[np.uint8]]
 
 
 def files_of(clones: Path, repository: str, *starts: str) -> Path:
-    """A folder with the files of a clone's HEAD whose paths start so, written to the cache where they are not there.
+    """Return a folder with the files of a clone's HEAD whose paths start so; missing ones are written to the cache.
 
     A partial clone may lack some.
     """
@@ -60,7 +60,7 @@ def files_of(clones: Path, repository: str, *starts: str) -> Path:
 
 
 def pixels(file: Path, mode: str = "RGB") -> NDArray[np.uint8]:
-    """Those of an image."""
+    """The pixels of an image."""
     return np.asarray(Image.open(file).convert(mode))
 
 

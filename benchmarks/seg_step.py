@@ -1,4 +1,4 @@
-"""Speed and memory of the segmentation training step, beside a plain loop that follows ADVENT: docs/benchmarks.md.
+"""Speed and memory of the segmentation training step, against a plain loop of ADVENT's: docs/benchmarks.md.
 
     python benchmarks/seg_step.py [--settings advent demo] [--scale 1.0] [--threads 2] [--repeats 5]
         [--out docs/results/seg_step.json]

@@ -1,4 +1,4 @@
-"""Tables of ``benchmarks/corruption_streams.py``: those of docs/appendix.md, and what ``claims.py`` takes of them.
+"""Tables of the rows of ``benchmarks/corruption_streams.py``, for docs/appendix.md and ``claims.py``.
 
 Rule for the rate (and for τ and α of DEM), set before any row was made: on a row of ``single`` that
 rate counts which has the best mean accuracy over the corruptions of the other half in the same order, the halves being
@@ -71,7 +71,7 @@ def _fold(stream: str, unit: Unit) -> Hashable:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """One for each bed, size, severity, stream and number of passes, at the rule's rates."""
+    """A table for each bed, size, severity, stream and number of passes, at the rule's rates."""
     text = ""
     heads = [
         "method",
@@ -94,7 +94,7 @@ def table(rows: Sequence[Row]) -> str:
 def summary(
     rows: Sequence[Row], objectives: Sequence[str] = ("adadem", "adadem-mec", "dem", "come")
 ) -> str:
-    """A line for each stream and method: the accuracy of entropy, and what other objectives have over it."""
+    """A line for each stream and method: the accuracy of entropy, and the differences of other objectives to it."""
     lines = list[list[str]]()
     for setting, here, _ in _settings(rows):
         for arm in _groups(here, ARM):
@@ -153,7 +153,7 @@ def _groups(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
 def _line(
     title: str, objective: str, rows: Sequence[Row], apart: str = "", rates: str = ""
 ) -> list[str]:
-    """Of the first table."""
+    """A line of :func:`table`."""
     sure = f"{_mean(rows, 'sure'):.0f}" + (
         f" → {_mean(rows, 'sure_gradient'):.0f}" if objective else ""
     )
@@ -166,7 +166,7 @@ def _rates(rows: Iterable[Row], between: str = ", ") -> str:
 
 
 def at_rule(rows: Sequence[Row], stream: str) -> dict[str, dict[Unit, Row]]:
-    """Of a method's rows those at the rule's rates, by objective, entropy first."""
+    """The rows of a method at the rule's rates, by objective, entropy first."""
     found: dict[str, dict[Unit, Row]] = {}
     for name in sorted({_family(row) for row in rows}, key=lambda name: (name != "entropy", name)):
         of: dict[tuple[str, float], dict[Unit, Row]] = {}
@@ -182,12 +182,12 @@ def at_rule(rows: Sequence[Row], stream: str) -> dict[str, dict[Unit, Row]]:
 
 
 def accuracies(units: Mapping[Unit, Row]) -> dict[Unit, float]:
-    """Those of rows."""
+    """The accuracies of rows."""
     return {unit: float(row["accuracy"]) for unit, row in units.items()}
 
 
 def difference(ours: Mapping[Any, float], control: Mapping[Any, float]) -> str:
-    """Of scores with the same keys: ``+1.3 [0.4, 2.3]``."""
+    """The difference of scores with the same keys: ``+1.3 [0.4, 2.3]``."""
     return interval(difference_interval(ours, control), sign="")
 
 

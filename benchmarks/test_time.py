@@ -1,4 +1,4 @@
-"""Time and memory of a step of TestTimeAdapter, beside the shortest Tent loop, for docs/benchmarks.md.
+"""Time and memory of a step of TestTimeAdapter, against the shortest Tent loop, for docs/benchmarks.md.
 
     OMP_NUM_THREADS=1 python benchmarks/test_time.py [--size 128] [--batch 4] [--rounds 15] [--out FILE.json]
 
