@@ -90,8 +90,10 @@ def adapting(method: str, loss: str, policy: str = "source", **settings: Any) ->
 
 
 def weighing(loss: str, weight: float, policy: str = "source", **settings: Any) -> Arm:
-    """An objective at a weight."""
-    return adapting("minent", loss, policy, weights={"target_main": weight}, **settings)
+    """An objective at a weight, which the source's cross-entropy scales."""
+    return adapting(
+        "minent", loss, policy, weights={"target_main": weight, "relative": True}, **settings
+    )
 
 
 ARMS: dict[str, Arm] = {
