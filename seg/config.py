@@ -233,8 +233,8 @@ class TrainConfig(ObjectiveSettings):
         method = "control" if without else self.method
         row = METHODS[method]
         if rates.lr is None:
-            pretrained = model.encoder_weights is not None
-            lr = settings.PRETRAINED_RATE if pretrained else settings.RANDOM_RATE
+            random = model.encoder_weights is None and model.start_from is None
+            lr = settings.RANDOM_RATE if random else settings.PRETRAINED_RATE
             rates = replace(rates, lr=lr)
         if not rates.horizon:
             rates = replace(rates, horizon=self.max_steps)

@@ -21,7 +21,7 @@ class OptimizerConfig:
     name: str = option("adamw", "optimiser", ("adamw", "sgd"))
     lr: float | None = option(
         None,
-        f"rate of the encoder; default: {RANDOM_RATE}, with encoder weights {PRETRAINED_RATE}",
+        f"rate of the encoder; default: {RANDOM_RATE}, {PRETRAINED_RATE} with encoder weights or --model.start-from",
         at_least=0,
     )
     head_factor: float = option(1.0, "the heads learn this many times faster", at_least=0)

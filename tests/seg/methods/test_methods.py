@@ -87,6 +87,16 @@ def test_the_objective_follows_the_method(arguments, method, loss, title):
     assert resolved.resolved() == resolved
 
 
+@cases(
+    (["--model.encoder-weights", "null"], 3e-3),
+    (["--model.encoder-weights", "imagenet"], 5e-4),
+    (["--model.encoder-weights", "null", "--model.start-from", "run"], 5e-4),
+    (["--model.start-from", "run", "--optimizer.lr", "0.01"], 0.01),
+)
+def test_the_rate_is_smaller_where_weights_are_trained(arguments, rate):
+    assert parse_config(TrainConfig, "seg.train", "", arguments).resolved().optimizer.lr == rate
+
+
 @cases("source", "control")
 def test_a_method_without_an_objective_refuses_one(method):
     config = parse_config(TrainConfig, "seg.train", "", ["--method", method, "--loss", "adadem"])
