@@ -18,7 +18,7 @@ from dem_apps.errors import InputError, nearest
 from seg.data.files import Size
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet, Ids, id_tables
-from seg.data.layouts import fitting_layouts, named_layout
+from seg.data.layouts import fitting_layouts, named_layout, near_root
 from seg.data.layouts.folders import FOLDERS, about_splits
 from seg.data.layouts.layout import Pairs, with_other_kinds
 from seg.data.numbering import as_numbered
@@ -28,8 +28,6 @@ from seg.data.read_labels import ignored_outside, read_label
 
 #: Names of files in a line.
 _SHOWN = 3
-#: Most entries of a root that a hint looks into.
-_MOST_FOLDERS = 100
 #: Most images of which PNG files are read whole at the start, in about a second.
 _READ_WHOLE = 2000
 
@@ -223,7 +221,7 @@ def _pairs_of(root: Path, layout: str, split: str) -> Pairs:
         return with_other_kinds(named_layout(layout).pairs(root, split))
     except InputError as error:
         hint = ""
-        if near := _near(root, layout, split):
+        if near := near_root(root, split, [layout]):
             hint = f"; did you mean {near}?"
         elif fitting := fitting_layouts(root, split):  # this one is not among them
             hint = (
@@ -231,18 +229,6 @@ def _pairs_of(root: Path, layout: str, split: str) -> Pairs:
                 "--source.root and --target.root where they are swapped"
             )
         raise InputError(f"{error} (layout {layout}){hint}") from error
-
-
-def _near(root: Path, layout: str, split: str) -> Path | None:
-    """Return the folder above or one directly below that has the layout's images, or None."""
-    if not root.is_dir():
-        return None
-    below = (each for each in sorted(root.iterdir())[:_MOST_FOLDERS] if each.is_dir())
-    for folder in (root.parent, *below):
-        with suppress(InputError):
-            if named_layout(layout).pairs(folder, split):
-                return folder
-    return None
 
 
 def _refuse_absent(exclude: Sequence[str], root: Path, layout: str) -> None:

@@ -5,6 +5,7 @@ A new layout is a file and an entry here: docs/howto/add_a_layout.md. The table 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from pkgutil import resolve_name
@@ -27,6 +28,8 @@ LAYOUTS = {
 }
 #: Name of the layout that is found by a look at the folder.
 AUTO = "auto"
+#: Most entries of a root that a hint looks into.
+_MOST_FOLDERS = 100
 
 
 def named_layout(name: str) -> Layout:
@@ -43,6 +46,19 @@ def fitting_layouts(root: Path, split: str) -> list[str]:
             if named_layout(name).pairs(root, split):
                 fitting.append(name)
     return fitting
+
+
+def near_root(root: Path, split: str, layouts: Iterable[str] = LAYOUTS) -> Path | None:
+    """Return the folder above or one directly below where a layout finds images, or None."""
+    if not root.is_dir():
+        return None
+    below = (each for each in sorted(root.iterdir())[:_MOST_FOLDERS] if each.is_dir())
+    for folder in (root.parent, *below):
+        for name in layouts:
+            with suppress(InputError):
+                if named_layout(name).pairs(folder, split):
+                    return folder
+    return None
 
 
 def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
@@ -65,10 +81,12 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
         raise InputError(
             f"{root}: looks like the layouts {' and '.join(fitting)}; name one by {flag}"
         )
+    near = near_root(root, split)
+    hint = f"; did you mean {near}?" if near else ""
     raise InputError(
         f"{root}: no layout fits, for there are no images in images/ or images/train/ (folders, gta5), "
         f"leftImg8bit/train/CITY/ (cityscapes), RGB/ (synthia) or train/ (camvid); put images below {root / 'images'}, "
-        f"or name the layout by {flag}"
+        f"or name the layout by {flag}{hint}"
     )
 
 

@@ -247,6 +247,22 @@ def test_what_no_layout_fits_is_told_what_to_do(tmp_path):
         found_layout(tmp_path, "train", load_classes("a,b"), "--source.layout")
 
 
+def test_a_root_beside_the_images_is_told_the_right_one_where_the_layout_is_found(tmp_path):
+    image = tmp_path / "set/GTA5/images/a.jpg"
+    image.parent.mkdir(parents=True)
+    image.write_bytes(b"")
+    (tmp_path / "set/GTA5/labels").mkdir()
+    for root in ("set", "set/GTA5/labels"):
+        refuses(
+            rf"no layout fits.*; did you mean {tmp_path}/set/GTA5\?$",
+            found_layout,
+            tmp_path / root,
+            "train",
+            OWN,
+            "--source.layout",
+        )
+
+
 @cases(
     ("images/train/a.jpg", "images/val"),
     ("leftImg8bit/train/x/x_leftImg8bit.png", "leftImg8bit/val"),
