@@ -261,7 +261,7 @@ class AcceptanceMonitor:
             # the choice is the test: one more beside it keeps less and harms as often
             verdict = Verdict(
                 True,
-                "no sign of harm: of all shares its predictions are the most stable over the most classes "
+                "no sign of harm: of all shares it has the highest score of stability and number of classes "
                 f"({_in_words(self.before, evidence)})",
             )
         else:

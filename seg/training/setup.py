@@ -76,7 +76,7 @@ def set_up(config: TrainConfig) -> TrainingRun:
     network = build_network(config.model, num_classes, bands, before.folder, saved is None)
     if saved is None:  # else the checkpoint brings the weights
         for note in start.put_into(network, pair.classes):
-            accelerator.print(note)
+            accelerator.print(f"note: {note}")
     config = config.for_network(network)
     stated = config.protocol()
     state = build_state(config, network, num_classes, accelerator, pair.pixels)
