@@ -22,6 +22,7 @@ from photograph_training import ARMS as MORE_ARMS
 from photograph_training import (
     KEYS,
     SCORES,
+    WEIGHT_CHOSEN_ON,
     Arm,
     Score,
     by_rule,
@@ -46,7 +47,7 @@ for _loss in OBJECTIVES:
         ARMS[f"{_loss} {_weight:g}, constant"] = _arm | {
             "weights": _arm["weights"] | {"relative": False}
         }
-CHOSEN_ON, CONFIRMED_ON = ("dusk", "chase"), ("dusk", "dusk → 0016E5", "Seq05VD → 0006R0")
+CONFIRMED_ON = ("dusk", "dusk → 0016E5", "Seq05VD → 0006R0")
 ADVENT_ON = "dusk"
 CONFIRM_SEEDS = range(3, 11)
 Key = tuple[str, int]
@@ -71,8 +72,8 @@ class Rows:
 
     def gain(self, arm: str, seeds: range) -> float | None:
         """Mean difference to source only over the pairs that choose; None where a row is missing."""
-        ours, source = (self.found(each, CHOSEN_ON, seeds) for each in (arm, "source"))
-        if len(ours) < len(CHOSEN_ON) * len(seeds):
+        ours, source = (self.found(each, WEIGHT_CHOSEN_ON, seeds) for each in (arm, "source"))
+        if len(ours) < len(WEIGHT_CHOSEN_ON) * len(seeds):
             return None
         return fmean(score - source[key] for key, score in ours.items())
 
@@ -96,10 +97,12 @@ class Rows:
         """Arm, pair and seed of a stage's runs, seed by seed."""
         weighed = [arm for arm in ARMS if arm.startswith(OBJECTIVES)]
         if stage == "choose":
-            return [(arm, pair, 0) for arm in ("source", *weighed) for pair in CHOSEN_ON]
+            return [(arm, pair, 0) for arm in ("source", *weighed) for pair in WEIGHT_CHOSEN_ON]
         if stage == "halve":
             arms = ("source", *self.halved())
-            return [(arm, pair, seed) for seed in (1, 2) for arm in arms for pair in CHOSEN_ON]
+            return [
+                (arm, pair, seed) for seed in (1, 2) for arm in arms for pair in WEIGHT_CHOSEN_ON
+            ]
         arms = ("source", *self.chosen().values())
         asked = [(arm, pair, seed) for seed in seeds for pair in CONFIRMED_ON for arm in arms]
         advent = [arm for arm in ARMS if arm.startswith("advent")]

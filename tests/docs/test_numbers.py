@@ -86,6 +86,7 @@ TABLES = [
     Compared(ADAPTATION, partial(photograph_training.table, TRAINING)),
     Compared(ADAPTATION, partial(photograph_training.default_table, TRAINING)),
     Compared(ADAPTATION, partial(photograph_training.other_pairs_table, TRAINING)),
+    Compared(ADAPTATION, partial(photograph_training.best_with_adadem_table, TRAINING)),
     Compared(ADAPTATION, partial(adapt_harm.table, HARM)),
     Compared(ADAPTATION, partial(adapt_rules.rules_table, RULES), ("pairs", "rule")),
     Compared(ADAPTATION, partial(adapt_rules.labels_table, RULES)),
