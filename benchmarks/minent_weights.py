@@ -43,10 +43,8 @@ ARMS: dict[str, Arm] = {name: MORE_ARMS[name] for name in ("source", "advent non
 for _loss in OBJECTIVES:
     ARMS[f"advent {_loss}"] = MORE_ARMS[f"advent {_loss}"]
     for _weight in WEIGHTS:
-        _arm = ARMS[f"{_loss} {_weight:g}"] = weighing(_loss, _weight)
-        ARMS[f"{_loss} {_weight:g}, constant"] = _arm | {
-            "weights": _arm["weights"] | {"relative": False}
-        }
+        ARMS[f"{_loss} {_weight:g}"] = weighing(_loss, _weight)
+        ARMS[f"{_loss} {_weight:g}, constant"] = weighing(_loss, _weight, relative=False)
 CONFIRMED_ON = ("dusk", "dusk → 0016E5", "Seq05VD → 0006R0")
 ADVENT_ON = "dusk"
 CONFIRM_SEEDS = range(3, 11)

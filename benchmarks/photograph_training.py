@@ -80,6 +80,7 @@ _COLOURS = {
     "p": 0.8,
 }
 _STRONG = [{"HorizontalFlip": {"p": 0.5}}, {"ColorJitter": _COLOURS}, {"GaussianBlur": {"p": 0.3}}]
+_RARE = {"rare_class_temperature": 0.01}
 #: τ and α of the demo's table; they were not searched on photographs.
 _DEM = {"tau": 1.5, "alpha": 0.0}
 
@@ -89,11 +90,12 @@ def adapting(method: str, loss: str, policy: str = "source", **settings: Any) ->
     return {"method": method, "loss": loss, "model": {"batch_norm": policy}, **settings}
 
 
-def weighing(loss: str, weight: float, policy: str = "source", **settings: Any) -> Arm:
-    """An objective at a weight, which the source's cross-entropy scales."""
-    return adapting(
-        "minent", loss, policy, weights={"target_main": weight, "relative": True}, **settings
-    )
+def weighing(
+    loss: str, weight: float, policy: str = "source", relative: bool = True, **settings: Any
+) -> Arm:
+    """An objective at a weight, which the source's cross-entropy scales unless ``relative`` is False."""
+    weights = {"target_main": weight, "relative": relative}
+    return adapting("minent", loss, policy, weights=weights, **settings)
 
 
 ARMS: dict[str, Arm] = {
@@ -103,14 +105,9 @@ ARMS: dict[str, Arm] = {
     "ADVENT's statistics": adapting("minent", "none", "affine-frozen"),
     "strong": {"method": "source", "source": {"augmentation": _STRONG}},
     "fourier": {"method": "source", "source": {"style": "fourier"}},
-    "rare": {"method": "source", "source": {"rare_class_temperature": 0.01}},
-    "rare, entropy": adapting(
-        "minent",
-        "entropy",
-        source={"rare_class_temperature": 0.01},
-        weights={"target_main": 0.03, "relative": False},
-    ),
-    "rare, adadem": adapting("minent", "adadem", source={"rare_class_temperature": 0.01}),
+    "rare": {"method": "source", "source": _RARE},
+    "rare, entropy": weighing("entropy", 0.03, relative=False, source=_RARE),
+    "rare, adadem": weighing("adadem", 0.03, relative=False, source=_RARE),
     "frozen": {"method": "source", "model": {"batch_norm": "frozen"}},
     "entropy 0.01": weighing("entropy", 0.01),
     "entropy 0.1": weighing("entropy", 0.1),

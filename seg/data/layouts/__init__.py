@@ -38,27 +38,24 @@ def named_layout(name: str) -> Layout:
     return layout
 
 
-def fitting_layouts(root: Path, split: str) -> list[str]:
-    """Return the layouts that find images of a split below a folder."""
+def fitting_layouts(root: Path, split: str, names: Iterable[str] = LAYOUTS) -> list[str]:
+    """Return those of the layouts that find images of a split below a folder."""
     fitting = []
-    for name in LAYOUTS:
+    for name in names:
         with suppress(InputError):
             if named_layout(name).pairs(root, split):
                 fitting.append(name)
     return fitting
 
 
-def near_root(root: Path, split: str, layouts: Iterable[str] = LAYOUTS) -> Path | None:
+def near_root(root: Path, split: str, names: Iterable[str] = LAYOUTS) -> Path | None:
     """Return the folder above or one directly below where a layout finds images, or None."""
     if not root.is_dir():
         return None
     below = (each for each in sorted(root.iterdir())[:_MOST_FOLDERS] if each.is_dir())
-    for folder in (root.parent, *below):
-        for name in layouts:
-            with suppress(InputError):
-                if named_layout(name).pairs(folder, split):
-                    return folder
-    return None
+    return next(
+        (each for each in (root.parent, *below) if fitting_layouts(each, split, names)), None
+    )
 
 
 def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
