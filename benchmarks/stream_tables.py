@@ -104,8 +104,11 @@ def summary(
             entropy = accuracies(found["entropy"])
             cells = [f"{fmean(entropy.values()):.1f} ({_rates(found['entropy'].values())})"]
             for own in (found.get(name, {}) for name in objectives):
-                apart = f"{difference(accuracies(own), entropy)} ({_rates(own.values())})"
-                cells.append(apart if own else "")
+                cells.append(
+                    f"{difference(accuracies(own), entropy)} ({_rates(own.values())})"
+                    if own
+                    else ""
+                )
             adam = ", Adam" * (first["optimizer"] == "adam")
             lines.append([f"{_stream(setting)}, {first['method']}{adam}", *cells])
     return markdown(["stream and method", "entropy", *objectives], lines)
@@ -120,6 +123,41 @@ def controls_table(rows: Sequence[Row]) -> str:
         means = [f"{_mean(own, 'accuracy'):.1f}" for own in beside]
         lines.append([_stream(setting), *[*means, "", ""][:2]])
     return markdown(["stream", *CONTROLS], lines)
+
+
+def collapse_table(rows: Sequence[Row]) -> str:
+    """A line for each method and rate of ``continual``, and at the rule's rates; differences are over corruptions."""
+    lines = list[list[str]]()
+    for setting, here, controls in _settings(rows):
+        none = {row["corruption"]: float(row["accuracy"]) for row in controls[0]}
+        for arm in _groups(here, ("method",)):
+            tried = {_rates(own): at_rule(own, "single") for own in _groups(arm, ("rate",))}
+            chosen = at_rule(arm, "continual")
+            own = "; ".join(_rates(chosen[name].values()) for name in ("entropy", "adadem"))
+            for rate, found in (tried | {f"chosen: {own}": chosen}).items():
+                entropy, adadem = (accuracies(found[name]) for name in ("entropy", "adadem"))
+                apart = difference(_by_corruption(adadem), _by_corruption(entropy))
+                sides = [_side(scores, none) for scores in (entropy, adadem)]
+                lines.append([setting["bed"], arm[0]["method"], rate, *sides, apart])
+    return markdown(["bed", "method", "rate", "entropy", "AdaDEM", "AdaDEM − entropy"], lines)
+
+
+def _side(scores: Mapping[Unit, float], none: Mapping[str, float]) -> str:
+    """``66.1 (0, 2)``: the mean, and how many corruptions are below ``none`` in each order."""
+    orders = sorted({unit.order for unit in scores})
+    below = [
+        sum(scores[unit] < none[unit.corruption] for unit in scores if unit.order == order)
+        for order in orders
+    ]
+    return f"{fmean(scores.values()):.1f} ({', '.join(map(str, below))})"
+
+
+def _by_corruption(scores: Mapping[Unit, float]) -> dict[str, float]:
+    """The mean over orders."""
+    names = dict.fromkeys(unit.corruption for unit in scores)
+    return {
+        name: fmean(scores[unit] for unit in scores if unit.corruption == name) for name in names
+    }
 
 
 def _stream(setting: Mapping[str, str]) -> str:

@@ -53,6 +53,10 @@ def streams(table):
     return table([row for bed in beds for row in rows(f"{bed}_streams")])
 
 
+def long_streams_table():
+    return stream_tables.collapse_table(rows("long_streams"))
+
+
 def rates_table():
     return rates_figure.table(rates_figure.curves(RESULTS / "cifar_rates.csv"))
 
@@ -104,6 +108,7 @@ TABLES = [
     Compared(APPENDIX, partial(imagenet_corruptions.table, ONE_PHOTOGRAPH)),
     Compared(APPENDIX, partial(streams, stream_tables.summary)),
     Compared(APPENDIX, partial(streams, stream_tables.controls_table)),
+    Compared(APPENDIX, long_streams_table, ("bed", "method", "rate")),
     Compared(APPENDIX, tent_table, ("method", "objective")),
     Compared(APPENDIX, partial(cifar_labels.of_table, LABELS, "labels", "accuracy")),
     Compared(APPENDIX, partial(cifar_labels.of_table, LABELS, "imbalance", "f1")),
