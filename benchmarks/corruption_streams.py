@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--stream", choices=("single", "continual"), default="single")
     parser.add_argument("--passes", type=int, default=1)
     parser.add_argument("--order", type=int, default=0)
-    parser.add_argument("--methods", nargs="+", default=["tent"])
+    parser.add_argument("--methods", nargs="+", default=["tent"], help="eata:fisher_weight=1")
     parser.add_argument(
         "--bn-alphas", nargs="+", type=float, help="default: 0.1 of imagenet, 1 of cifar, else none"
     )
@@ -238,21 +238,28 @@ def adapted(images: Images, parts: Sequence[Row]) -> Iterator[dict[str, Any]]:
 
 def arguments(images: Images, part: Row) -> dict[str, Any]:
     """Arguments of ``TestTimeAdapter`` for a row."""
-    kwargs: dict[str, Any] = {"method": part["method"]}
+    method, kwargs = name_and_options(part["method"])
+    kwargs["method"] = method
     if part["bn_alpha"] != "":
         kwargs["bn_alpha"] = part["bn_alpha"]
-    if part["method"] not in CONTROLS:
-        name, _, given = part["objective"].partition(":")
-        pairs = [pair.split("=") for pair in given.split(",") if pair]
+    if method not in CONTROLS:
+        objective, own = name_and_options(part["objective"])
         # uniform: as published
-        own = {"marginals": "uniform"} | {key: yaml.safe_load(value) for key, value in pairs}
-        kwargs |= {"objective": name, "marginals": own.pop("marginals"), "objective_options": own}
+        kwargs |= {"objective": objective, "marginals": own.pop("marginals", "uniform")}
+        kwargs["objective_options"] = own
         kwargs |= {"lr": part["rate"], "optimizer": part["optimizer"]}
-    if part["method"] == "eata":
+    if method == "eata":
         kwargs["source_images"] = images.source()
-    if part["method"] == "sar":  # its authors' 0.2 is for 1000 classes
+    if method == "sar":  # its authors' 0.2 is for 1000 classes
         kwargs["reset_below"] = 0.2 * math.log(images.bed.CLASSES) / math.log(1000)
     return kwargs
+
+
+def name_and_options(text: str) -> tuple[str, dict[str, Any]]:
+    """``dem:tau=1.2,alpha=0.5`` → ``("dem", {"tau": 1.2, "alpha": 0.5})``."""
+    name, _, given = text.partition(":")
+    pairs = [pair.split("=") for pair in given.split(",") if pair]
+    return name, {key: yaml.safe_load(value) for key, value in pairs}
 
 
 class Watch:
