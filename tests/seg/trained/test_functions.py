@@ -192,8 +192,13 @@ def test_files_that_are_no_weights(own, tmp_path):
         file.write_bytes(content) if isinstance(content, bytes) else torch.save(content, file)
         refuses(message, open_trained, spec, str(file))
 
-    refused({"weight": Trap(tmp_path / "sprung")}, "asks for code to be run, which is refused")
+    refused(
+        {"weight": Trap(tmp_path / "sprung")},
+        r"asks for code to be run, which is refused; save the network's state_dict\(\) where the file comes from$",
+    )
     assert not (tmp_path / "sprung").exists()
+    refused(b"junk", "is damaged, or asks for code")
+    refused(b"", "is damaged, or asks for code")
     refused(b"junk", "is no safetensors file", name="weights.safetensors")
     refused({"epoch": 1, "optimizer": {}}, "holds the keys epoch, optimizer and no tensors by name")
     refused(
