@@ -3,9 +3,12 @@
 ``python benchmarks/claims.py`` prints it.
 """
 
+from collections import defaultdict
+from collections.abc import Mapping
 from statistics import fmean
 
 import cifar_labels
+import long_streams
 import minent_weights
 from csv_rows import RESULTS, CsvRows, Row
 from stream_tables import CONTROLS, KEYS, accuracies, at_rule, difference
@@ -45,6 +48,26 @@ def over_entropy(bed: str, stream: str, *methods: str, ours: str = "adadem", **w
     return ", ".join(told)
 
 
+def in_long_streams() -> tuple[str, str]:
+    """Of each network and method: corruptions that only entropy ends below no adaptation, AdaDEM minus entropy."""
+    rows, fewer, apart = (
+        long_streams.rows(),
+        defaultdict[str, list[str]](list),
+        defaultdict[str, list[str]](list),
+    )
+    prevented = long_streams.prevented(rows)
+    for network, method, _, own in long_streams.streams(rows):
+        if method != "EATA, 2000":
+            entropy, adadem = long_streams.at_chosen(own)
+            fewer[network].append(f"{method} {prevented[network, method]}")
+            apart[network].append(f"{method} {difference(adadem, entropy)}")
+    return _by_network(fewer), _by_network(apart)
+
+
+def _by_network(told: Mapping[str, list[str]]) -> str:
+    return "; ".join(f"{network}: {', '.join(each)}" for network, each in told.items())
+
+
 def at_rate(objective: str, rate: float) -> str:
     """Mean accuracy of Tent on CIFAR-10 over corruptions."""
     rows = streams("cifar", stream="single", method="tent", objective=objective)
@@ -74,6 +97,7 @@ def confirmed(ours: str, control: str, pairs: tuple[str, ...]) -> str:
 def table() -> str:
     """The table in Markdown."""
     single = at_rule(streams("cifar", stream="single", method="tent"), "single")
+    fewer, apart = in_long_streams()
 
     def each(key: str, digits: int = 0) -> str:
         means = {
@@ -112,6 +136,8 @@ def table() -> str:
                 f"CIFAR-10: Tent {over_entropy('cifar', 'continual')}",
                 "by a point",
             ],
+            ["prevents collapse in long streams", fewer, "without batch norm"],
+            ["gains in long streams", apart, "by EATA"],
             [
                 "tolerates larger rates",
                 f"Tent by rate, entropy and AdaDEM: {rates}",

@@ -82,8 +82,8 @@ def table(rows: Sequence[Row]) -> str:
         "class entropy",
         "rates",
     ]
-    for setting, here, controls in _settings(rows):
-        arms, corruptions = _groups(here, ARM), len({row["corruption"] for row in here})
+    for setting, here, controls in settings(rows):
+        arms, corruptions = groups(here, ARM), len({row["corruption"] for row in here})
         lines = [_line(_name(own[0]), "", own) for own in controls]
         lines += [line for arm in arms for line in _arm(arm, setting["stream"])]
         text += ", ".join(f"{key} {value}" for key, value in setting.items())
@@ -96,16 +96,16 @@ def summary(
 ) -> str:
     """A line for each stream and method: the accuracy of entropy, and the differences of other objectives to it."""
     lines = list[list[str]]()
-    for setting, here, _ in _settings(rows):
-        for arm in _groups(here, ARM):
+    for setting, here, _ in settings(rows):
+        for arm in groups(here, ARM):
             found, first = at_rule(arm, setting["stream"]), arm[0]
             if "entropy" not in found:
                 continue
             entropy = accuracies(found["entropy"])
-            cells = [f"{fmean(entropy.values()):.1f} ({_rates(found['entropy'].values())})"]
+            cells = [f"{fmean(entropy.values()):.1f} ({rates_of(found['entropy'].values())})"]
             for own in (found.get(name, {}) for name in objectives):
                 cells.append(
-                    f"{difference(accuracies(own), entropy)} ({_rates(own.values())})"
+                    f"{difference(accuracies(own), entropy)} ({rates_of(own.values())})"
                     if own
                     else ""
                 )
@@ -117,47 +117,12 @@ def summary(
 def controls_table(rows: Sequence[Row]) -> str:
     """A line for each stream: the accuracy without adaptation and with the batch's statistics alone."""
     lines = list[list[str]]()
-    for setting, here, controls in _settings(rows):
+    for setting, here, controls in settings(rows):
         share = here[0]["bn_alpha"]
         beside = [own for own in controls if own[0]["bn_alpha"] in ("", share)]
         means = [f"{_mean(own, 'accuracy'):.1f}" for own in beside]
         lines.append([_stream(setting), *[*means, "", ""][:2]])
     return markdown(["stream", *CONTROLS], lines)
-
-
-def collapse_table(rows: Sequence[Row]) -> str:
-    """A line for each method and rate of ``continual``, and at the rule's rates; differences are over corruptions."""
-    lines = list[list[str]]()
-    for setting, here, controls in _settings(rows):
-        none = {row["corruption"]: float(row["accuracy"]) for row in controls[0]}
-        for arm in _groups(here, ("method",)):
-            tried = {_rates(own): at_rule(own, "single") for own in _groups(arm, ("rate",))}
-            chosen = at_rule(arm, "continual")
-            own = "; ".join(_rates(chosen[name].values()) for name in ("entropy", "adadem"))
-            for rate, found in (tried | {f"chosen: {own}": chosen}).items():
-                entropy, adadem = (accuracies(found[name]) for name in ("entropy", "adadem"))
-                apart = difference(_by_corruption(adadem), _by_corruption(entropy))
-                sides = [_side(scores, none) for scores in (entropy, adadem)]
-                lines.append([setting["bed"], arm[0]["method"], rate, *sides, apart])
-    return markdown(["bed", "method", "rate", "entropy", "AdaDEM", "AdaDEM − entropy"], lines)
-
-
-def _side(scores: Mapping[Unit, float], none: Mapping[str, float]) -> str:
-    """``66.1 (0, 2)``: the mean, and how many corruptions are below ``none`` in each order."""
-    orders = sorted({unit.order for unit in scores})
-    below = [
-        sum(scores[unit] < none[unit.corruption] for unit in scores if unit.order == order)
-        for order in orders
-    ]
-    return f"{fmean(scores.values()):.1f} ({', '.join(map(str, below))})"
-
-
-def _by_corruption(scores: Mapping[Unit, float]) -> dict[str, float]:
-    """The mean over orders."""
-    names = dict.fromkeys(unit.corruption for unit in scores)
-    return {
-        name: fmean(scores[unit] for unit in scores if unit.corruption == name) for name in names
-    }
 
 
 def _stream(setting: Mapping[str, str]) -> str:
@@ -172,16 +137,17 @@ def _stream(setting: Mapping[str, str]) -> str:
     return ", ".join(words)
 
 
-def _settings(rows: Sequence[Row]) -> Iterator[tuple[dict[str, str], list[Row], list[list[Row]]]]:
+def settings(rows: Sequence[Row]) -> Iterator[tuple[dict[str, str], list[Row], list[list[Row]]]]:
     """Each setting, its rows of methods that learn, and those of each control that has as many corruptions."""
-    for here in _groups([row for row in rows if row["method"] not in CONTROLS], SETTING):
+    for here in groups([row for row in rows if row["method"] not in CONTROLS], SETTING):
         setting, names = {key: here[0][key] for key in SETTING}, {row["corruption"] for row in here}
         beside = [row for row in rows if row["method"] in CONTROLS and row["corruption"] in names]
         same = [row for row in beside if all(row[key] == setting[key] for key in SETTING[:4])]
-        yield setting, here, [own for own in _groups(same, ARM) if len(own) == len(names)]
+        yield setting, here, [own for own in groups(same, ARM) if len(own) == len(names)]
 
 
-def _groups(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
+def groups(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
+    """The rows that share these columns, together."""
     found: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         found.setdefault(tuple(str(row[key]) for key in keys), []).append(row)
@@ -199,7 +165,8 @@ def _line(
     return [title, objective, means[0], apart, f"{sure} %", means[1], rates]
 
 
-def _rates(rows: Iterable[Row], between: str = ", ") -> str:
+def rates_of(rows: Iterable[Row], between: str = ", ") -> str:
+    """The rates of rows, each once."""
     return between.join(f"{rate:.2g}" for rate in sorted({float(row["rate"]) for row in rows}))
 
 
@@ -238,7 +205,7 @@ def _arm(rows: Sequence[Row], stream: str) -> list[list[str]]:
         apart = difference(accuracies(units), accuracies(control)) if known else ""
         tried = sorted({float(row["rate"]) for row in rows if _family(row) == name})
         edge = len(tried) > 1 and {tried[0], tried[-1]} & {float(row["rate"]) for row in own}
-        rates = _rates(own, " ") + (" (end of those tried)" if edge else "")
+        rates = rates_of(own, " ") + (" (end of those tried)" if edge else "")
         lines.append(_line("" if lines else _name(rows[0]), name, own, apart, rates))
     return lines
 

@@ -17,6 +17,7 @@ import adapt_step
 import cifar_labels
 import claims
 import imagenet_corruptions
+import long_streams
 import minent_weights
 import photograph_training
 import pytest
@@ -44,6 +45,7 @@ HARM = keyed("adapt_harm", adapt_harm.KEYS)
 LABELLED = keyed("adapt_labelled", adapt_labelled.KEYS)
 RULES = adapt_rules.by_rule(RESULTS / "adapt_rules.csv")
 STEP, BALANCED = (keyed(name, adapt_step.KEYS) for name in ("adapt_step", "adapt_step_balanced"))
+LONG = long_streams.rows()
 LABELS = keyed("cifar_labels", cifar_labels.KEYS)
 ONE_PHOTOGRAPH = keyed("tpt_photographs", imagenet_corruptions.KEYS)
 
@@ -51,10 +53,6 @@ ONE_PHOTOGRAPH = keyed("tpt_photographs", imagenet_corruptions.KEYS)
 def streams(table):
     beds = ("cifar", "cifar_group_norm", "imagenet")
     return table([row for bed in beds for row in rows(f"{bed}_streams")])
-
-
-def long_streams_table():
-    return stream_tables.collapse_table(rows("long_streams"))
 
 
 def rates_table():
@@ -108,7 +106,8 @@ TABLES = [
     Compared(APPENDIX, partial(imagenet_corruptions.table, ONE_PHOTOGRAPH)),
     Compared(APPENDIX, partial(streams, stream_tables.summary)),
     Compared(APPENDIX, partial(streams, stream_tables.controls_table)),
-    Compared(APPENDIX, long_streams_table, ("bed", "method", "rate")),
+    Compared(APPENDIX, partial(long_streams.at_own_rates, LONG), ("network", "method")),
+    Compared(APPENDIX, partial(long_streams.by_rate, LONG), ("network", "method", "rate")),
     Compared(APPENDIX, tent_table, ("method", "objective")),
     Compared(APPENDIX, partial(cifar_labels.of_table, LABELS, "labels", "accuracy")),
     Compared(APPENDIX, partial(cifar_labels.of_table, LABELS, "imbalance", "f1")),
