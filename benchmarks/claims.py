@@ -141,7 +141,7 @@ def table() -> str:
             [
                 "tolerates larger rates",
                 f"Tent by rate, entropy and AdaDEM: {rates}",
-                "no, it takes a tenth",
+                "no with batch norm, it takes a tenth",
             ],
             [
                 "sure predictions teach",
