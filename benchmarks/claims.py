@@ -136,8 +136,8 @@ def table() -> str:
                 f"CIFAR-10: Tent {over_entropy('cifar', 'continual')}",
                 "by a point",
             ],
-            ["prevents collapse in long streams", fewer, "without batch norm"],
-            ["gains in long streams", apart, "by EATA"],
+            ["prevents collapse in long streams", fewer, "by Tent, without batch norm"],
+            ["gains in long streams", apart, "by EATA, with batch norm"],
             [
                 "tolerates larger rates",
                 f"Tent by rate, entropy and AdaDEM: {rates}",
