@@ -121,17 +121,7 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, Tensors]:
     if file.suffix == SAFETENSORS:
         with passed_on(f"{flag}: {file} is no safetensors file"):
             return {None: safetensors.torch.load(file.read_bytes())}
-    try:
-        with warnings.catch_warnings(), torch.serialization.safe_globals(_VALUES):
-            warnings.simplefilter("ignore")  # the unpickler's, about how the file was written
-            content = read_saved(file)
-    except OSError:
-        raise
-    except Exception as error:  # of any kind; torch's words advise to run the file's code
-        raise InputError(
-            f"{flag}: {file} is no checkpoint of tensors alone: it is damaged, or asks for code to be run, which is "
-            "refused; save the network's state_dict() where the file comes from"
-        ) from error
+    content = _content(file, flag)
     whole = content if isinstance(content, Mapping) else {}
     parts: dict[Any, Any] = {**dict.fromkeys(_KEYS), **whole, None: whole}
     by_key = {key: tensors for key, part in parts.items() if (tensors := _tensors(part))}
@@ -142,6 +132,21 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, Tensors]:
             f"of {', '.join(_KEYS)}"
         )
     return by_key
+
+
+def _content(file: Path, flag: str) -> Any:
+    """What torch saved, no code run."""
+    try:
+        with warnings.catch_warnings(), torch.serialization.safe_globals(_VALUES):
+            warnings.simplefilter("ignore")  # the unpickler's, about how the file was written
+            return read_saved(file)
+    except OSError:
+        raise
+    except Exception as error:  # of any kind; torch's words advise to run the file's code
+        raise InputError(
+            f"{flag}: {file} is no checkpoint of tensors alone: it is damaged, or asks for code to be run, which is "
+            "refused; save the network's state_dict() where the file comes from"
+        ) from error
 
 
 def _tensors(part: Any) -> Tensors:
