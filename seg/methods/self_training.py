@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from torchvision.transforms import v2
 
 from dem_apps.entropy import Mask
-from dem_apps.errors import InputError
 from dem_apps.test_time_methods.copies import deep_copy
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import RGB, PixelFormat
@@ -122,16 +121,8 @@ class SelfTraining(MinEnt):
         """
         draws = batch.target["draw"]
         if self.self_training.mix != "none":
-            source = batch.source["image"]
-            source_label = batch.source["label"]
-            if source.shape != images.shape:
-                sizes = " and ".join(
-                    f"{each.shape[3]} × {each.shape[2]}" for each in (source, images)
-                )
-                raise InputError(
-                    f"--method self-training: source pixels are pasted into target images, and they are {sizes}; give "
-                    "--source.size and --target.size one size, or --self-training.mix none"
-                )
+            source = around_the_centre(batch.source["image"], images, 0)
+            source_label = around_the_centre(batch.source["label"], images, IGNORE_INDEX)
             pasted = pasted_pixels(source_label, generators(draws, _PASTE))
             images = torch.where(pasted[:, None], source, images)
             label = torch.where(pasted, source_label, label)
@@ -199,6 +190,15 @@ def pasted_pixels(label: Tensor, draws: Draws) -> Tensor:
         order = torch.randperm(len(present), generator=draw).to(one.device)
         masks.append(torch.isin(one, present[order[: (len(present) + 1) // 2]]))
     return torch.stack(masks)
+
+
+def around_the_centre(maps: Tensor, like: Tensor, value: float) -> Tensor:
+    """Cut or pad maps (..., h, w) around their centre to the height and width of ``like``; borders hold ``value``."""
+    sides = list[int]()
+    for dim in (-1, -2):
+        missing = like.shape[dim] - maps.shape[dim]
+        sides += [missing // 2, missing - missing // 2]
+    return F.pad(maps, sides, value=value)
 
 
 def recoloured(images: Tensor, draws: Draws, pixels: PixelFormat = RGB) -> Tensor:

@@ -5,11 +5,12 @@ import dataclasses
 
 import pytest
 import torch
-from support import refuses, same
+from support import same
 from support.training_steps import MODEL, assert_close, fresh, full_size, micro_batch
 from torch.nn import functional as F
 
 from seg.config import TrainConfig
+from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
 from seg.methods import self_training
 from seg.methods.optimization import MicroBatch
@@ -196,9 +197,17 @@ def test_hidden_blocks_are_whole_and_of_the_share():
     assert 0.25 < float(kept.mean()) < 0.35
 
 
-def test_images_of_two_sizes_cannot_be_mixed():
+@pytest.mark.parametrize("width", [32, 96])
+def test_source_of_another_size_is_pasted_around_the_centre(width):
     batch = micro_batch(0)
-    small = MicroBatch(batch.source, {**batch.target, "image": batch.target["image"][..., :32]})
-    message = "--method self-training: source pixels are pasted into target images, and they are 64 × 32 and 32 × 32; "
-    refuses(f"{message}give --", training_step, fresh_with(), [small])
-    assert training_step(fresh_with(mix="none"), [small])["target/pseudo_label_loss"] >= 0
+    images = F.interpolate(batch.target["image"], (32, width))
+    state = fresh_with(loss="entropy", reduction="mean")
+    seen = []
+    state.method.objectives.forward = lambda logits, mask: (seen.append(mask), (None, {}))[1]
+    state.method.target_loss(MicroBatch(batch.source, {**batch.target, "image": images}))
+    label = torch.full((2, 32, 96), IGNORE_INDEX)
+    label[..., 16:80] = batch.source["label"]  # 64 of the widest image's 96 columns
+    margin = (96 - width) // 2
+    expected = pasted_pixels(label[..., margin : 96 - margin], generators(batch.target["draw"], 2))
+    assert expected.any()
+    assert torch.equal(seen[0], ~expected)
