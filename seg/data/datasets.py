@@ -107,7 +107,7 @@ class SegmentationDataset(Dataset[Sample]):
         # the root itself where the images lie in no folder
         top = root.joinpath(*pairs[0][0].relative_to(root).parent.parts[:1])
         #: folder above all its images
-        self.image_folder = top / split if (top / split).is_dir() else top
+        self.image_folder = next(filter(Path.is_dir, [top / split, top / "images"]), top)
 
     def __len__(self) -> int:
         return len(self.files)

@@ -1,7 +1,7 @@
 """Own data: ``images/train/…`` and ``labels/train/…`` (or ``val``), or ``images`` and ``labels`` for both.
 
-A folder that holds images itself needs neither: it is read as unlabelled, but for labels beside the
-images.
+``train/images/…`` and ``train/labels/…`` are read alike, and ``masks`` or ``annotations`` in place of ``labels``. A
+folder that holds images itself needs none of them: it is read as unlabelled, but for labels beside the images.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def about_splits(root: Path, split: str) -> str | None:
 
     It says that no folder is known as a split, or that a test split is scored.
     """
-    images = root / "images"
+    images = root / "images" if _place(root, split) == root else root
     splits = split_folders(images)
     folders = _folders(images)
     name = splits.get(split, "")
@@ -49,6 +49,15 @@ def about_splits(root: Path, split: str) -> str | None:
         f"{images}: none of its folders, {', '.join(folders)}, is a split (train, val, …), so all are for training and "
         "for scores"
     )
+
+
+def _place(root: Path, split: str) -> Path:
+    """Return where ``images`` and ``labels`` lie: the root, or the split's folder if splits come first."""
+    splits = split_folders(root)
+    split_first = any((root / name / "images").is_dir() for name in splits.values())
+    if (root / "images").is_dir() or not split_first:
+        return root
+    return root / splits.get(split, split)
 
 
 def _split_of(images: Path, labels: Path, split: str) -> tuple[Path, Path]:
@@ -70,9 +79,11 @@ def _holds_images(root: Path) -> bool:
 
 
 def _pairs(root: Path, split: str) -> Pairs:
-    images = root / "images"
-    labels = root / "labels"
-    labels = next(filter(Path.is_dir, [labels, root / "masks"]), labels)
+    place = _place(root, split)
+    images = place / "images"
+    labels = place / "labels"
+    others = (place / name for name in ("masks", "annotations"))
+    labels = next(filter(Path.is_dir, [labels, *others]), labels)
     if not images.is_dir() and not labels.is_dir() and _holds_images(root):
         images = root  # unlabelled images, or labels beside them
     images, labels = _split_of(images, labels, split)

@@ -263,8 +263,21 @@ def test_a_root_beside_the_images_is_told_the_right_one_where_the_layout_is_foun
         )
 
 
+@cases(("train", "valid", "masks"), ("Training", "test", "annotations"))
+def test_folders_of_splits_may_hold_images_and_labels(train, val, labels, tmp_path):
+    for folder in (train, val):
+        save(tmp_path / folder / "images" / "a.jpg", noise(0, 8, 6))
+        save(tmp_path / folder / labels / "a.png", np.zeros((6, 8), np.uint8))
+    for split, folder in (("train", train), ("val", val)):
+        data = SegmentationDataset(tmp_path, "folders", split, labelled=True, classes=OWN)
+        root = tmp_path / folder
+        assert data.files == [(root / "images" / "a.jpg", root / labels / "a.png")]
+        assert any("are scored" in note for note in data.notes) == (folder == "test")
+
+
 @cases(
     ("images/train/a.jpg", "images/val"),
+    ("train/images/a.jpg", "val/images"),
     ("leftImg8bit/train/x/x_leftImg8bit.png", "leftImg8bit/val"),
 )
 def test_the_missing_folder_of_validation_images_is_named_where_the_layout_is_found(
