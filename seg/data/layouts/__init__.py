@@ -82,8 +82,8 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
     hint = f"; did you mean {near}?" if near else ""
     raise InputError(
         f"{root}: no layout fits, for there are no images in images/, images/train/ or train/images/ (folders), "
-        f"images/ (gta5), leftImg8bit/train/CITY/ (cityscapes), RGB/ (synthia) or train/ (camvid); put images below {root / 'images'}, "
-        f"or name the layout by {flag}{hint}"
+        f"images/ (gta5), leftImg8bit/train/CITY/ (cityscapes), RGB/ (synthia) or train/ (camvid); put images below "
+        f"{root / 'images'}, or name the layout by {flag}{hint}"
     )
 
 
