@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dem_apps.errors import InputError, nearest
-from seg.data.files import Size
+from seg.data.files import LABEL_SUFFIXES, Size
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet, Ids, id_tables
 from seg.data.layouts import fitting_layouts, named_layout, near_root
@@ -200,7 +200,12 @@ class SegmentationDataset(Dataset[Sample]):
             self.left_out += [f"{sentence}; the image is left out" for sentence in missing]
             return present, True
         if labelled:
-            raise InputError(f"{missing[0]} ({share} have none)")
+            folder = next(filter(Path.is_dir, min({*pairs} - {*present})[1].parents))
+            held = min((file.name for file in folder.rglob("*.*")), default="no file")
+            raise InputError(
+                f"{missing[0]} ({share} have none); {folder} holds {held}; labels are {', '.join(LABEL_SUFFIXES)} "
+                "with one id per pixel"
+            )
         self.notes.append(
             f"{self.root}: no labels, so training gives the unsupervised scores alone; {missing[0]}"
         )

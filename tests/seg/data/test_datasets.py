@@ -275,6 +275,16 @@ def test_folders_of_splits_may_hold_images_and_labels(train, val, labels, tmp_pa
         assert any("are scored" in note for note in data.notes) == (folder == "test")
 
 
+@cases(("labels/a.jpg", "a.jpg"), ("labels/b.png", "b.png"), ("annotations/all.json", "all.json"))
+def test_an_absent_label_says_what_is_there(file, held, tmp_path):
+    save(tmp_path / "images" / "a.jpg", noise(0, 8, 6))
+    (tmp_path / file).parent.mkdir()
+    (tmp_path / file).write_bytes(b"")
+    folder = (tmp_path / file).parent
+    sentence = f"its label {folder}/a.png is missing .*; {folder} holds {held}; labels are .png, "
+    refuses(sentence, SegmentationDataset, tmp_path, "folders", "train", labelled=True, classes=OWN)
+
+
 @cases(
     ("images/train/a.jpg", "images/val"),
     ("train/images/a.jpg", "val/images"),
