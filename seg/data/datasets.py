@@ -186,10 +186,8 @@ class SegmentationDataset(Dataset[Sample]):
         Where no label exists and none is needed, all pairs and False are returned.
         """
         present = [pair for pair in pairs if pair[1].is_file()]
-        missing = [
-            f"{image}: its label {label} is missing"
-            for image, label in sorted({*pairs} - {*present})
-        ]
+        without = sorted({*pairs} - {*present})
+        missing = [f"{image}: its label {label} is missing" for image, label in without]
         if not missing:
             return pairs, True
         share = f"{len(missing)} of {len(pairs)}"
@@ -200,7 +198,7 @@ class SegmentationDataset(Dataset[Sample]):
             self.left_out += [f"{sentence}; the image is left out" for sentence in missing]
             return present, True
         if labelled:
-            folder = next(filter(Path.is_dir, min({*pairs} - {*present})[1].parents))
+            folder = next(filter(Path.is_dir, without[0][1].parents))
             held = min((file.name for file in folder.rglob("*.*")), default="no file")
             raise InputError(
                 f"{missing[0]} ({share} have none); {folder} holds {held}; labels are {', '.join(LABEL_SUFFIXES)} "

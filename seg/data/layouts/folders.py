@@ -53,11 +53,9 @@ def about_splits(root: Path, split: str) -> str | None:
 
 def _place(root: Path, split: str) -> Path:
     """Return where ``images`` and ``labels`` lie: the root, or the split's folder if splits come first."""
-    splits = split_folders(root)
-    split_first = any((root / name / "images").is_dir() for name in splits.values())
-    if (root / "images").is_dir() or not split_first:
-        return root
-    return root / splits.get(split, split)
+    names = split_folders(root)
+    first = any((root / name / "images").is_dir() for name in names.values())
+    return root / names.get(split, split) if first and not (root / "images").is_dir() else root
 
 
 def _split_of(images: Path, labels: Path, split: str) -> tuple[Path, Path]:
