@@ -118,9 +118,9 @@ def shown(value: Any) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint at the known name that was meant, or an empty string.
 
-    Dotted names are compared by their last part first, which is what people remember.
+    Dotted names are compared by their last part first, which is what people remember. Case does not count.
 
-    >>> nearest("adadme", ["entropy", "adadem"])
+    >>> nearest("AdaDME", ["entropy", "adadem"])
     "; did you mean 'adadem'?"
     >>> nearest("--learning-rate", ["--loss", "--a.lr", "--b.lr"])
     "; did you mean '--a.lr' or '--b.lr'?"
@@ -129,7 +129,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     last = _OTHERWISE.get(last, last)
     close = [each for each in known if _last_part(each) == last]
     if not 0 < len(close) <= _FEW:
-        close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+        by_lower = {each.lower(): each for each in known}
+        found = difflib.get_close_matches(str(name).lower(), by_lower, n=1)
+        close = [by_lower[each] for each in found]
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 

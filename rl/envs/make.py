@@ -24,8 +24,8 @@ from dem_apps.errors import InputError, nearest, one_of, passed_on, refused
 from dem_apps.runtime.reproducibility import random_states, restore_random_states, seed_everything
 from rl.envs.checked import COUNTED, CheckedEnv, Info, read_by_sb3
 from rl.envs.episode import RestorableEpisode
-from rl.envs.families import WRAPPERS, family_of, own_id
-from rl.envs.family import import_modules
+from rl.envs.families import FAMILIES, WRAPPERS, family_of, own_id
+from rl.envs.family import Family, import_modules
 from rl.fast.compact_normalize import CompactNormalize, VecStep
 from rl.hook.algorithm import gymnasium_api
 
@@ -207,21 +207,34 @@ def episode_limit(env_id: str, wrapper: Wrappers = None) -> int | None:
     return limit if isinstance(limit, int) and limit > 0 else None
 
 
+def _register(family: Family, where: str) -> None:
+    """Register a family's environments; raise an InputError if its package is missing."""
+    if family.module is None:
+        return
+    import_modules([family.module.partition(":")[0]], where)
+    register = pkgutil.resolve_name(family.module)
+    if callable(register):
+        register()
+
+
 def check_env_id(env_id: str) -> None:
     """Raise an InputError if the family's package or the id's module is missing, or gymnasium does not know the id."""
     package, _, name = env_id.rpartition(":")
     where = f"--env {env_id}"
     if package:
         import_modules([package], where)
-    module = family_of(env_id).module
-    if module is not None and name not in gym.registry:
-        import_modules([module.partition(":")[0]], where)
-        register = pkgutil.resolve_name(module)
-        if callable(register):
-            register()
+    own = family_of(env_id)
+    if name not in gym.registry:
+        _register(own, where)
     if name in gym.registry:
         return
-    then = f"--import MODULE registers your own, as does --env MODULE:{name}"
+    for family in FAMILIES.values():
+        if family is not own:  # for the suggestion alone
+            with suppress(InputError):
+                _register(family, where)
+    then = (
+        f"--import MODULE registers those of a package, such as ale_py, as does --env MODULE:{name}"
+    )
     if package:
         then = f"{package} registers no such id; gymnasium.register gives a class one"
     raise InputError(f"--env: unknown environment '{env_id}'{nearest(name, gym.registry)}; {then}")

@@ -247,8 +247,8 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path):
 
 @cases(
     (
-        ["--env", "MiniGrid-DorKey-5x5-v0"],
-        "unknown environment 'MiniGrid-DorKey-5x5-v0'; did you mean 'MiniGrid-D",
+        ["--env", "minigrid-dorkey-5x5-v0"],
+        "unknown environment 'minigrid-dorkey-5x5-v0'; did you mean 'MiniGrid-D",
     ),
     (["--env", "no_such_module:Own-v0"], "no_such_module cannot be imported"),
     (["--device", "gpu"], "--device: torch cannot use 'gpu'"),
