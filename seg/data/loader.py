@@ -240,17 +240,21 @@ def fourier(image: Numbers, reference: Numbers, beta: float) -> Numbers:
 def target_style(
     references: SegmentationDataset,
     beta: float,
+    probability: float,
     image: Numbers,
     random: np.random.Generator,
 ) -> Numbers:
-    """Give a source image the style of a random target image.
+    """Give a source image, with this probability, a random target style.
 
     Args:
         references: the target's images.
         beta: β is uniform from 0 to it.
+        probability: share of the images that get a style.
         image: (H, W, 3) uint8 RGB or (H, W, B) float32.
         random: the sample's random numbers.
     """
+    if random.random() >= probability:
+        return image
     reference = references[int(random.integers(len(references)))].image
     return fourier(image, reference, random.uniform(0.0, beta))
 

@@ -58,12 +58,16 @@ class SourceConfig(DataConfig):
         at_least=0.0,
         at_most=0.5,
     )
+    style_probability: float = option(
+        1.0, "share of the source images that get a style", at_least=0.0, at_most=1.0
+    )
 
     def described_style(self) -> str:
         """Return the style in a few words, ``none`` without one."""
         if self.style == "none":
             return self.style
-        return f"{self.style}, beta up to {self.style_beta:g}"
+        share = f", probability {self.style_probability:g}" if self.style_probability < 1 else ""
+        return f"{self.style}, beta up to {self.style_beta:g}{share}"
 
 
 @dataclass(frozen=True)

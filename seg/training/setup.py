@@ -282,7 +282,9 @@ def _micro_batches(
     """Return all micro-batches; ``sampler`` draws the labelled images, and without ``target`` there are no others."""
     style = None
     if source.style != "none":
-        style = partial(target_style, pair.target_train, source.style_beta)
+        style = partial(
+            target_style, pair.target_train, source.style_beta, source.style_probability
+        )
     labelled = read(
         ConcatDataset(pair.labelled),
         seed=(seed, _SOURCE_STREAM),

@@ -45,7 +45,7 @@ def assert_equal(ours, theirs):
 @pytest.mark.parametrize("rare", [None, 0.01])
 def test_a_stream_is_a_function_of_seed_and_position(dataset, target, style, rare):
     """Whatever is resumed, read by workers, or shared by processes; with labelled target images beside the source."""
-    given = None if style is None else partial(target_style, target, 0.2)
+    given = None if style is None else partial(target_style, target, 0.2, 0.8)
     sampler, joined = (
         labelled_sampler([dataset, target], (3, 0), rare),
         ConcatDataset([dataset, target]),
@@ -281,18 +281,24 @@ def test_a_plain_image_stays_plain(level):
     )
 
 
-def test_every_target_image_gives_its_style_as_often():
+def test_every_target_image_is_drawn_as_often_as_the_probability_says():
     levels = [0, 40, 80, 120, 160]
     references = [Sample("", np.full((2, 2, 3), level, np.uint8), None) for level in levels]
-    style, image = partial(target_style, references, 0.05), np.full((4, 4, 3), 250, np.uint8)
+    style, image = partial(target_style, references, 0.05, 0.5), np.full((4, 4, 3), 250, np.uint8)
     drawn = [
         int(style(image, np.random.default_rng([3, 0, 5, position]))[0, 0, 0])
         for position in range(1000)
     ]
-    counts = [drawn.count(level) for level in levels]
-    assert sum(counts) == 1000
-    assert 136 < min(counts) <= max(counts) < 264  # five standard deviations are 63
+    counts = {level: drawn.count(level) for level in (*levels, 250)}
+    assert sum(counts.values()) == 1000
+    assert 420 < counts.pop(250) < 580  # five standard deviations are 79
+    assert 53 < min(counts.values()) <= max(counts.values()) < 147  # and 47
 
 
 def test_a_style_is_described_in_the_protocol():
     assert SourceConfig(style="fourier").described_style() == "fourier, beta up to 0.05"
+    assert (
+        SourceConfig(style="fourier", style_probability=0.5)
+        .described_style()
+        .endswith(", probability 0.5")
+    )
