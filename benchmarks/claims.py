@@ -137,7 +137,7 @@ def table() -> str:
                 "by a point",
             ],
             ["prevents collapse in long streams", fewer, "by Tent, without batch norm"],
-            ["gains in long streams", apart, "by EATA, with batch norm"],
+            ["gains in long streams", apart, "no"],
             [
                 "tolerates larger rates",
                 f"Tent by rate, entropy and AdaDEM: {rates}",
