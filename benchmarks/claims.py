@@ -50,11 +50,9 @@ def over_entropy(bed: str, stream: str, *methods: str, ours: str = "adadem", **w
 
 def in_long_streams() -> tuple[str, str]:
     """Of each network and method: corruptions that only entropy ends below no adaptation, AdaDEM minus entropy."""
-    rows, fewer, apart = (
-        long_streams.rows(),
-        defaultdict[str, list[str]](list),
-        defaultdict[str, list[str]](list),
-    )
+    rows = long_streams.rows()
+    fewer = defaultdict[str, list[str]](list)
+    apart = defaultdict[str, list[str]](list)
     prevented = long_streams.prevented(rows)
     for network, method, _, own in long_streams.streams(rows):
         if method != "EATA, 2000":

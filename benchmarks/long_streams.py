@@ -13,6 +13,7 @@ from csv_rows import RESULTS, CsvRows, Row, parser_of
 from matplotlib.figure import Figure
 from stream_tables import KEYS, Unit, accuracies, at_rule, difference, groups, rates_of, settings
 
+from dem_apps.report.charts import drawn
 from dem_apps.report.tables import markdown
 
 IMAGES = RESULTS.parent / "images"
@@ -143,7 +144,7 @@ def main() -> None:
     options = parser_of(__doc__, out=IMAGES / "long_streams.svg").parse_args()
     found = rows()
     print(at_own_rates(found), by_rate(found), sep="")
-    draw(found).savefig(options.out, metadata={"Date": None})
+    options.out.write_bytes(drawn(draw(found), "svg"))
 
 
 if __name__ == "__main__":

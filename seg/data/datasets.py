@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dem_apps.errors import InputError, nearest
-from seg.data.files import LABEL_SUFFIXES, Size
+from seg.data.files import LABEL_SUFFIXES, Size, visible_files
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet, Ids, id_tables
 from seg.data.layouts import fitting_layouts, named_layout, near_root
@@ -199,7 +199,7 @@ class SegmentationDataset(Dataset[Sample]):
             return present, True
         if labelled:
             folder = next(filter(Path.is_dir, without[0][1].parents))
-            held = min((file.name for file in folder.rglob("*.*")), default="no file")
+            held = next((file.name for file in visible_files(folder)), "no file")
             raise InputError(
                 f"{missing[0]} ({share} have none); {folder} holds {held}; labels are {', '.join(LABEL_SUFFIXES)} "
                 "with one id per pixel"

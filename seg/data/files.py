@@ -100,7 +100,7 @@ def image_files(folder: Path) -> list[Path]:
     ``._0.png`` beside 0.png. The label beside an image does not count either: ``a_mask.png``, a.png
     with a palette or in grey beside a.jpg, or labels/a.png beside images/a.png.
     """
-    files = [file for file in _visible_files(folder) if file.suffix.lower() in IMAGE_SUFFIXES]
+    files = [file for file in visible_files(folder) if file.suffix.lower() in IMAGE_SUFFIXES]
     stem_of = {file: _stem(file, folder) for file in files}
     stems = set(stem_of.values())
     jpegs = {stem_of[file] for file in files if file.suffix.lower() in _JPEG}
@@ -127,7 +127,7 @@ def left_out(folders: Iterable[Path]) -> str:
     """
     counts = Counter[str]()
     for folder in set(folders):
-        others = set(_visible_files(folder)) - set(image_files(folder))
+        others = set(visible_files(folder)) - set(image_files(folder))
         counts.update(file.suffix.lower() or "without suffix" for file in others)
     numbers = ", ".join(f"{number:,} {suffix}" for suffix, number in sorted(counts.items()))
     return numbers and f", left out: {numbers}"
@@ -166,7 +166,7 @@ def _labels_by_stem(folder: Path, others: set[Path]) -> dict[str, Path]:
     Of several with one stem, the one in the preferred format counts.
     """
     labels: dict[str, Path] = {}
-    files = [file for file in _visible_files(folder) if file not in others]
+    files = [file for file in visible_files(folder) if file not in others]
     for suffix in LABEL_SUFFIXES:
         for file in files:
             if file.suffix.lower() == suffix:
@@ -179,7 +179,7 @@ def _labelled_by(stem: str) -> set[str]:
     return {stem.removesuffix(ending) for ending in _LABEL_ENDINGS if stem.endswith(ending)}
 
 
-def _visible_files(folder: Path) -> list[Path]:
+def visible_files(folder: Path) -> list[Path]:
     """Return the files below a folder, sorted, without hidden ones.
 
     A folder that is reached twice counts once.

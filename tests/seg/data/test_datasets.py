@@ -280,6 +280,7 @@ def test_an_absent_label_says_what_is_there(file, held, tmp_path):
     save(tmp_path / "images" / "a.jpg", noise(0, 8, 6))
     (tmp_path / file).parent.mkdir()
     (tmp_path / file).write_bytes(b"")
+    (tmp_path / file).with_name(".DS_Store").write_bytes(b"")
     folder = (tmp_path / file).parent
     sentence = f"its label {folder}/a.png is missing .*; {folder} holds {held}; labels are .png, "
     refuses(sentence, SegmentationDataset, tmp_path, "folders", "train", labelled=True, classes=OWN)
