@@ -23,6 +23,7 @@ from gymnasium import spaces
 from matplotlib.figure import Figure
 from stable_baselines3.common.vec_env import VecEnv
 
+from dem_apps.report.charts import drawn
 from dem_apps.report.intervals import difference_interval
 from rl import with_entropy_objective
 from rl.fast.ppo import FastPPO
@@ -179,7 +180,7 @@ def table(rows: CsvRows, out: Path) -> None:
         axes.set(title=task, xlabel="return lost before the move", xscale="log")
     figure.axes[0].set(ylabel="steps until a return of 0.8")
     figure.axes[0].legend(fontsize="small")
-    figure.savefig(out / "rl_moved_reward.svg", metadata={"Date": None})
+    (out / "rl_moved_reward.svg").write_bytes(drawn(figure, "svg"))
 
 
 def main() -> None:

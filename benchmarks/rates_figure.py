@@ -14,6 +14,7 @@ from csv_rows import RESULTS, CsvRows, interval, parser_of
 from matplotlib.figure import Figure
 from stream_tables import KEYS
 
+from dem_apps.report.charts import drawn
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
 
@@ -92,7 +93,7 @@ def main() -> None:
     options = parser.parse_args()
     found = curves(RESULTS / "cifar_rates.csv")
     print(table(found), end="")
-    draw(found).savefig(options.out, metadata={"Date": None})
+    options.out.write_bytes(drawn(draw(found), "svg"))
 
 
 if __name__ == "__main__":
