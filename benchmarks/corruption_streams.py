@@ -250,8 +250,6 @@ def arguments(images: Images, part: Row) -> dict[str, Any]:
         kwargs |= {"lr": part["rate"], "optimizer": part["optimizer"]}
     if method == "eata":
         kwargs["source_images"] = images.source()
-    if method == "sar":  # its authors' 0.2 is for 1000 classes
-        kwargs["reset_below"] = 0.2 * math.log(images.bed.CLASSES) / math.log(1000)
     return kwargs
 
 

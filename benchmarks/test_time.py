@@ -30,7 +30,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "tent, adadem balanced": {"method": "tent", "objective": "adadem", "reduction": "balanced"},
     # an untrained network is uncertain everywhere
     "eta": {"similarity": 1.0, "entropy_margin": 10.0},
-    "sar": {"reset_below": None, "entropy_margin": 10.0},
+    "sar": {"reset_below": 0.0, "entropy_margin": 10.0},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,9 @@ from dem_apps.errors import number
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, number_or_none
 from dem_apps.test_time_methods.selection import Units, margin, units
+
+#: The paper's e₀ of 0.2 as a part of log C at its 1000 classes.
+_RESET_SHARE = 0.2 / math.log(1000)
 
 
 class SAR(Method):
@@ -31,8 +35,8 @@ class SAR(Method):
         entropy_margin: E₀ in nats; None is 0.4 log C. The authors' code has 0.4 log 1000 for
             every C.
         rho: ρ, the length of the climb.
-        reset_below: e₀ in nats; the paper's 0.2 is for 1000 classes, and a segmentation network may be below it from
-            the start. None never resets.
+        reset_below: e₀ in nats; None is the paper's 0.2 at 1000 classes and falls with log C, since a network of few
+            classes may be below 0.2 from the start. 0 never resets.
     """
 
     memory = ("mean_entropy",)
@@ -41,7 +45,7 @@ class SAR(Method):
         self,
         entropy_margin: float | None = None,
         rho: float = 0.05,
-        reset_below: float | None = 0.2,
+        reset_below: float | None = None,
     ) -> None:
         self.entropy_margin = number_or_none("entropy_margin", entropy_margin)
         self.rho = number("rho", rho, 0.0)
@@ -67,7 +71,7 @@ class SAR(Method):
                 entropy = 0.9 * self.mean_entropy + 0.1 * entropy
             self.mean_entropy = entropy
             # it has collapsed
-            if self.reset_below is not None and entropy < self.reset_below:
+            if entropy < margin(self.reset_below, _RESET_SHARE, judged):
                 learner.reset()
                 self.mean_entropy = None
 

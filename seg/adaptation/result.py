@@ -178,9 +178,9 @@ class Result:
                 f"The share is uncertain: the halves of the images choose {first:g} and {second:g}."
             )
         if outcome.share is not None and outcome.planned == 0 and used.score is None:
-            folders, lost, times = RECORD
+            tests, lost, times = RECORD
             sentences.append(
-                f"In tests on {folders} folders {lost} got worse by more than 0.5 mIoU; in sum {times} times as much "
+                f"In {tests} tests {lost} networks got worse by more than 0.5 mIoU; in sum {times} times as much "
                 "was gained as lost."
             )
         return sentences

@@ -106,7 +106,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "lab": {"source_mean": (60, 0, 5), "source_std": (20, 5, 8)},
     "eta": {"similarity": 1.0},
     "eata": {"source_images": batches(2, seed=9), "fisher_weight": 1.0, "similarity": 0.99},
-    "sar": {"reset_below": None},
+    "sar": {"reset_below": 0.0},
     "deyo": {"plpd_above": 0.0},
     "cotta": {"restore": 0.1, "objective_weight": 0.5},
 }

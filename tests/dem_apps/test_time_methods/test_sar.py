@@ -64,7 +64,7 @@ def test_sar_is_the_papers(norm, dense):
         plain = PlainSAR(model, 0.0)
         margin = torch.cat([plain.entropies(images) for images in batches(6)]).quantile(0.7).item()
     plain = PlainSAR(model, margin or 0.4 * math.log(CLASSES))
-    adapter = published(model, "sar", lr=LR, rho=RHO, entropy_margin=margin, reset_below=None)
+    adapter = published(model, "sar", lr=LR, rho=RHO, entropy_margin=margin, reset_below=0.0)
     for images in batches(6):
         plain.step(images)
         adapter(images)
@@ -74,13 +74,19 @@ def test_sar_is_the_papers(norm, dense):
     assert adapter.state_dict()["memory"]["mean_entropy"] == pytest.approx(plain.average, rel=1e-7)
 
 
-def run(**options):
+def run(surer=1.0, **options):
     """An adapter, and after which batches its network was as it began."""
-    adapter = published(tiny(), "sar", lr=0.3, **options)
+
+    def network():
+        model = tiny()
+        model.last.weight.data.mul_(surer)
+        return model
+
+    adapter = published(network(), "sar", lr=0.3, **options)
     begun_anew = []
     for images in batches(8):
         adapter(images)
-        begun_anew.append(not moved(adapter.model, tiny()))
+        begun_anew.append(not moved(adapter.model, network()))
     return adapter, begun_anew
 
 
@@ -97,9 +103,12 @@ def passed_by_the_fourth_batch():
 
 
 def test_it_resets_below_the_given_threshold():
-    """The authors' code has 0.2 regardless of its argument."""
+    """The authors' code has 0.2 regardless of its argument, and of the number of classes."""
     assert not any(run(reset_below=0.0)[1])
-    assert not any(run(reset_below=None)[1])
+    assert run(reset_below=0.2)[1][-1]
+    assert not any(run()[1])
+    assert all(run(surer=100.0)[1])
+    assert not any(run(surer=100.0, reset_below=0.0)[1])
     assert all(run(reset_below=2.0)[1])
     _, begun_anew = run(reset_below=passed_by_the_fourth_batch())
     assert begun_anew[:5] == [False, False, False, True, False]  # the average began anew as well

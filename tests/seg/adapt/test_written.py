@@ -103,7 +103,7 @@ def test_the_answer_names_doubts(config, accepted):
         "Adapted by a share of 0.3 of",
         "on 1 image only",
         "choose 0.3 and 0.5",
-        "In tests on {} folders {} got worse by more than 0.5 mIoU; in sum {} times as".format(
+        "In {} tests {} networks got worse by more than 0.5 mIoU; in sum {} times as".format(
             *RECORD
         ),
     )
