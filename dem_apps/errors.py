@@ -28,6 +28,11 @@ _LONGEST = 4000
 #: C0 and C1 controls, delete, what turns the direction of writing, and halves of characters, which have no UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+#: Messages of torch's allocators on a CPU, on a GPU, and where the size of a tensor is no number any more.
+_NO_MEMORY = re.compile(
+    r"not enough memory|allocate memory|out of memory|calculation overflowed|multiplication overflow"
+)
+
 
 class InputError(ValueError):
     """A mistake in what the user gave: the message says what, where, and what would be right.
@@ -106,6 +111,16 @@ def passed_on(where: str, *kinds: type[BaseException]) -> AbstractContextManager
     The exception is of any kind by default.
     """
     return refused(lambda why: f"{where}: {why}", *(kinds or (Exception,)))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Check that an error is of an allocator that has no more memory.
+
+    The allocator is one of Python, numpy or torch, on a CPU or a GPU.
+    """
+    if isinstance(error, RuntimeError):
+        return _NO_MEMORY.search(str(error)) is not None
+    return isinstance(error, MemoryError)
 
 
 def shown(value: Any) -> str:

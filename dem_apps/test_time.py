@@ -146,6 +146,8 @@ class TestTimeAdapter:
     @property
     def objective(self) -> EntropyObjective:
         """The objective; there is none before the first batch unless ``num_classes`` was given."""
+        if self.optimizer is None:
+            raise InputError(f"method '{self.method}': minimises nothing, and has no objective")
         return self._learner.objective
 
     def __call__(self, images: Tensor, mask: Mask = None) -> Tensor:

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if len(runs) == 1:
         folder = runs[0]
         if not (folder / "config.yaml").is_file():
-            below = sorted(file.parent for file in folder.glob("**/config.yaml"))
+            below = sorted(file.parent for file in folder.glob("**/metrics_info.json"))
             runs = below or runs
     # after the arguments: matplotlib and numpy take a second
     from dem_apps.report.page import write_report

@@ -13,13 +13,9 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
-from dem_apps.errors import DISK_FULL, InputError, Interrupted, printable_lines
+from dem_apps.errors import DISK_FULL, InputError, Interrupted, is_out_of_memory, printable_lines
 from dem_apps.runtime.signals import SIGNALS
 
-#: Messages of torch's allocators on a CPU, on a GPU, and where the size of a tensor is no number any more.
-_NO_MEMORY = re.compile(
-    r"not enough memory|allocate memory|out of memory|calculation overflowed|multiplication overflow"
-)
 #: Other errors of torch that are no bugs: the message, what it means, and the exit status.
 _OF_TORCH = (
     (
@@ -134,16 +130,6 @@ def command_needs(extra: str, *modules: str) -> None:
         needed = f"this command needs {missing}, not installed here; pip install -e '.[{extra}]'"
         print(f"error: {needed}", file=sys.stderr)
         sys.exit(2)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Check that an error is of an allocator that has no more memory.
-
-    The allocator is one of Python, numpy or torch, on a CPU or a GPU.
-    """
-    if isinstance(error, RuntimeError):
-        return _NO_MEMORY.search(str(error)) is not None
-    return isinstance(error, MemoryError)
 
 
 def _terminate(number: int, _frame: object) -> None:

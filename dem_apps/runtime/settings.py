@@ -337,12 +337,20 @@ def _resumed(config: Any, line: Settings, named: Settings) -> Any:
     with passed_on(where, InputError):
         _refuse_code(kind, document, line)
     free = {"resume", "run_dir", *line_only(kind), *marked(kind, "of_machine")}
-    now, before = dotted(dataclasses.asdict(config)), dotted(dataclasses.asdict(saved))
+    given = Document()
+    for key, value in dotted(dataclasses.asdict(config), kind).items():
+        if key in named and key not in free:
+            set_nested(given, key, value)
+    again = _changed(saved, given)
+    if hasattr(again, "resolved"):  # as the run has recorded it
+        again = again.resolved()
+    now, before = dotted(dataclasses.asdict(again)), dotted(dataclasses.asdict(saved))
     for key in dotted(named):
-        if key not in free and before.get(key) != now.get(key):
+        # None leaves the choice to the run, which then has recorded another value
+        if key not in free and now.get(key) not in (None, before.get(key)):
             instead = getattr(config, "INSTEAD_OF_RESUMING", "").format(run_dir)
             raise InputError(
-                f"{flag(key)}: the run in {run_dir} was started with {before.get(key)!r}, not {now.get(key)!r}; "
+                f"{flag(key)}: the run in {run_dir} was started with {before.get(key)!r}, not {now[key]!r}; "
                 f"a resumed run keeps its settings{instead}"
             )
     return dataclasses.replace(saved, **{key: getattr(config, key) for key in free & set(named)})

@@ -65,6 +65,8 @@ class Learner:
         # on the CPU: the same draws on every device
         self.generator = torch.Generator().manual_seed(seed)
         self._first_draws = self.generator.get_state()
+        if num_classes is not None and self.optimizer is not None:
+            self.prepare(num_classes, next(network.model.parameters()).device)
 
     @property
     def objective(self) -> EntropyObjective:

@@ -14,7 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dem_apps.errors import InputError, NotFiniteError, number, one_of, passed_on
+from dem_apps.errors import (
+    InputError,
+    NotFiniteError,
+    first_words,
+    is_out_of_memory,
+    number,
+    one_of,
+    passed_on,
+)
 from dem_apps.reduction import all_finite
 from dem_apps.test_time_methods.copies import State, Values, deep_copy, in_float32, put_values
 from dem_apps.test_time_methods.normalisation import (
@@ -189,10 +197,16 @@ class AdaptedNetwork:
         """
         model = self.model if model is None else model
         set_modes(model)
-        refusal = f"images: the network does not take {images.dtype} of shape {tuple(images.shape)}"
-        with self._statistics(model), passed_on(refusal, RuntimeError, ValueError):
-            # a clone, since the network may normalise it in place
-            output = model(images.clone())
+        try:
+            with self._statistics(model):
+                # a clone, since the network may normalise it in place
+                output = model(images.clone())
+        except (RuntimeError, ValueError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise InputError(
+                f"images: the network does not take {images.dtype} of shape {tuple(images.shape)}: {first_words(error)}"
+            ) from error
         logits = self.logits_of(output)
         if not isinstance(logits, Tensor) or logits.ndim not in (2, 4):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__

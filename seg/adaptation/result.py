@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dem_apps.report.tables import write_csv
+from dem_apps.runtime.arguments import flags
 from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import print_table
@@ -28,7 +29,7 @@ from seg.data.files import evenly
 from seg.data.labels import ClassSet
 from seg.data.pixel_format import Floats
 from seg.trained.description import Description
-from seg.trained.settings import ADAPTED, is_function
+from seg.trained.settings import ADAPTED, NetworkSettings, given_settings, is_function
 from seg.trained.trained_network import TrainedNetwork
 
 #: With fewer images than these the answer says that the evidence is weak.
@@ -291,7 +292,8 @@ class Result:
         if not is_function(model):
             return f"--model {shlex.quote(str(out))}"
         (file,) = (out / ADAPTED).iterdir()
-        return shlex.join(["--model", model, "--weights", str(file)])
+        given = given_settings(self.settings, NetworkSettings)
+        return shlex.join(flags({**given, "weights": str(file)}))
 
     def print(self, out: Path) -> None:
         """Print class shares; then the answer in four lines, which end with the next command; then its files."""

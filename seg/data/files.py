@@ -42,8 +42,9 @@ LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif")
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 #: Endings that a label's name has after its image's name, in order of preference.
 _LABEL_ENDINGS = ("", "_mask", "_label", "_labels", "_masks", "_segmentation", "_seg", "_gt")
-#: Folders of labels beside a folder ``images``.
-_LABEL_FOLDERS = re.compile(r"(^|/)(?:labels?|masks?|annotations)(?=/)")
+#: Folders of labels, and where their images are: in a folder ``images`` beside them, or in the folder above.
+_LABEL_FOLDERS = re.compile(r"(^|/)(?:labels?|masks?|annotations)/")
+_IMAGES_OF_LABELS = (r"\1images/", r"\1")
 
 
 def checked_size(size: Sequence[int] | str | None, flag: str) -> Size | None:
@@ -98,7 +99,7 @@ def image_files(folder: Path) -> list[Path]:
 
     Images are told by their suffix, in any case. Hidden files do not count, as macOS writes
     ``._0.png`` beside 0.png. The label beside an image does not count either: ``a_mask.png``, a.png
-    with a palette or in grey beside a.jpg, or labels/a.png beside images/a.png.
+    with a palette or in grey beside a.jpg, or labels/a.png beside images/a.png or a.png.
     """
     files = [file for file in visible_files(folder) if file.suffix.lower() in IMAGE_SUFFIXES]
     stem_of = {file: _stem(file, folder) for file in files}
@@ -111,9 +112,10 @@ def image_files(folder: Path) -> list[Path]:
             return False
         if file.suffix.lower() not in LABEL_SUFFIXES:
             return True
-        image = _LABEL_FOLDERS.sub(r"\1images", stem)
-        if image != stem and _labelled_by(image) & stems:
-            return False
+        for images in _IMAGES_OF_LABELS:
+            image = _LABEL_FOLDERS.sub(images, stem)
+            if image != stem and _labelled_by(image) & stems:
+                return False
         return stem not in jpegs or not _is_mask(file)
 
     return list(filter(is_image, files))

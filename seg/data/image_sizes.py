@@ -32,7 +32,7 @@ def quick_size(
         root: folder of the data set.
         layout: name of its layout, or ``auto``.
         augmentation: albumentations' steps; one that sets the size leaves the images as they are.
-        device: ``cpu`` or ``cuda``.
+        device: type of the device; all but ``cpu`` are as ``cuda``.
 
     Returns:
         Width and height, and a sentence about them; None where the images keep their size.
@@ -40,7 +40,7 @@ def quick_size(
     if _sets_size(augmentation) or not (sizes := _sizes(root, layout)):
         return None
     (width, height), _ = sizes.most_common(1)[0]
-    scale = math.sqrt(MOST_PIXELS[device] / (width * height))
+    scale = math.sqrt(MOST_PIXELS.get(device, MOST_PIXELS["cuda"]) / (width * height))
     if scale >= 1 and len(sizes) == 1:
         return None
     size = [width, height]

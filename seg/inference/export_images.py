@@ -8,16 +8,15 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from dem_apps.errors import InputError, NotWritten
+from dem_apps.errors import InputError, NotWritten, is_out_of_memory
 from dem_apps.report.tables import write_csv
-from dem_apps.runtime.command import is_out_of_memory
 from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
@@ -148,6 +147,8 @@ def export_images(config: ExportConfig) -> int:
         )
     files = find_images(source)
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
+    if config.pre_labels:
+        _refuse_shared_masks(images)
     trained = open_to_predict(config)
     with new_folder(out, "--out") as part:
         if config.pre_labels:
@@ -162,6 +163,17 @@ def export_images(config: ExportConfig) -> int:
     command = next_command("seg.evaluate", config)
     print(f"next:     {command} --images {shlex.quote(config.images)} --labels DIR")
     return export.failed
+
+
+def _refuse_shared_masks(images: Sequence[Path]) -> None:
+    """Raise an InputError for two images of one mask, which CVAT finds by the path without its ending."""
+    first: dict[Path, Path] = {}
+    for image in images:
+        other = first.setdefault(image.with_suffix(""), image)
+        if other != image:
+            raise InputError(
+                f"--pre-labels: {other} and {image} would share a mask; give each image its own name"
+            )
 
 
 def _print_answer(export: Export, images: str) -> None:

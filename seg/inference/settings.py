@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.arguments import flags
 from dem_apps.runtime.settings import option, section
 from dem_apps.runtime.signals import command_line
 from seg.data.settings import LAYOUT_CHOICES, LAYOUT_HELP
-from seg.trained.settings import IGNORE_HELP, PredictSettings
+from seg.trained.settings import IGNORE_HELP, PredictSettings, given_settings
 
 RAW_FORMATS = ("png16", "npz", "probabilities")
 
 
 def next_command(module: str, config: PredictSettings) -> str:
     """The command line of a module for the same network, which sees images in the same way."""
-    settings = {field.name: getattr(config, field.name) for field in fields(PredictSettings)}
-    defaults = vars(PredictSettings())
-    given = {name: value for name, value in settings.items() if value != defaults[name]}
-    return command_line(module, flags(given))
+    return command_line(module, flags(given_settings(vars(config), PredictSettings)))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ network here, as ``seg.export_model`` writes it, what ``seg.adapt`` wrote, a fil
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 
 from dem_apps.errors import InputError, passed_on
+from dem_apps.runtime.arguments import flags
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.documents import Document, read_json, required
 from dem_apps.runtime.setting_checks import check_settings
@@ -39,7 +41,14 @@ from seg.trained.description import (
 )
 from seg.trained.function_network import number_and_classes, read_function, read_weights
 from seg.trained.run_network import open_run
-from seg.trained.settings import ADAPT_FILE, ADAPTED, NetworkSettings, PredictSettings, is_function
+from seg.trained.settings import (
+    ADAPT_FILE,
+    ADAPTED,
+    NetworkSettings,
+    PredictSettings,
+    given_settings,
+    is_function,
+)
 from seg.trained.trained_network import TrainedNetwork
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
@@ -180,9 +189,12 @@ def _read_adapted(out: Path) -> TrainedNetwork:
     adapted = required(document["settings"], f"{file}, settings", model=str)
     model = adapted["model"]
     if is_function(model):  # no code runs that a file names
-        weights = next(inner.glob("*"), inner)
+        given = {
+            **given_settings(adapted, NetworkSettings),
+            "weights": str(next(inner.glob("*"), inner)),
+        }
         raise InputError(
-            f"{out}: has the weights of a function alone; give --model {model} --weights {weights}"
+            f"{out}: has the weights of a function alone; give {shlex.join(flags(given))}"
         )
     classes = inner / CLASSES_FILE  # the file that was given may be gone, or another
     settings = NetworkSettings(

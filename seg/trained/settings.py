@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.documents import Document, Settings
 from dem_apps.runtime.settings import option
 from seg.data.files import checked_size
 from seg.models.settings import LEAST_TILE
@@ -128,6 +129,13 @@ class NetworkSettings:
                 raise InputError(f"--{name}: expected three numbers R,G,B, got {len(numbers)}")
         if self.scale not in (None, 1, 255):
             raise InputError(f"--scale: expected 255 or 1, got {self.scale}")
+
+
+def given_settings(settings: Settings, kind: type[NetworkSettings]) -> Document:
+    """The settings of a class, among those of a command, that are not the defaults."""
+    defaults = vars(kind())
+    given = {name: settings.get(name, default) for name, default in defaults.items()}
+    return {name: value for name, value in given.items() if value != defaults[name]}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError, first_words
+from dem_apps.errors import InputError, first_words, is_out_of_memory
 from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
 from seg.config import TrainConfig
@@ -179,7 +179,7 @@ class TrainedNetwork:
         try:
             output = self.network(images)
         except (AssertionError, RuntimeError, ValueError) as error:
-            if isinstance(error, InputError) or "memory" in str(error):
+            if isinstance(error, InputError) or is_out_of_memory(error):
                 raise
             raise InputError(
                 f"{self.spec}: the network cannot take images of {images.shape[3]} × {images.shape[2]} "

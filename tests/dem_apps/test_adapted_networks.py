@@ -21,6 +21,7 @@ from torch.ao import quantization
 from torch.utils.checkpoint import checkpoint
 
 from dem_apps import TestTimeAdapter
+from dem_apps.errors import InputError
 from dem_apps.test_time_methods import METHODS
 
 
@@ -123,6 +124,14 @@ def test_images_that_the_network_does_not_take_are_one_sentence(change, method):
     adapter, (images,) = adapter_of(method), batches(1)
     refuses(r"^images: the network does not take torch\.", adapter, change(images))
     assert torch.equal(adapter(images), adapter_of(method)(images))
+
+
+def test_too_little_memory_is_no_fault_of_the_images():
+    adapter, (images,) = adapter_of("tent"), batches(1)
+    adapter.model.register_forward_pre_hook(lambda *_: torch.empty(1 << 60))
+    with pytest.raises(RuntimeError, match="memory") as caught:
+        adapter(images)
+    assert not isinstance(caught.value, InputError)
 
 
 @pytest.mark.filterwarnings("ignore")

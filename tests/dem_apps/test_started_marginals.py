@@ -142,5 +142,8 @@ def test_marginals_that_cannot_be_started_are_one_sentence():
         marginals="unifrom",
     )
     refuses("method 'bn': minimises nothing", adapter_of("bn").start, images)
+    refuses("method 'bn': minimises nothing", getattr, adapter_of("bn"), "objective")
+    known = adapter_of("tent", num_classes=CLASSES)
+    assert known.objective.class_marginals.shape == (CLASSES, CLASSES)
     refuses("a prediction is NaN", adapter_of("tent").start, images * torch.nan)
     adapter_of("tent", objective="entropy").start(images)  # has none

@@ -10,7 +10,7 @@ import torch
 import yaml
 from accelerate.state import AcceleratorState
 from PIL import Image
-from support import ROOT, cases, noise, save
+from support import ROOT, cases, noise, refuses, save
 from support.pages import explained, keys_of
 from support.report_runs import page, text_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -278,6 +278,28 @@ def test_every_config_file_is_valid_and_names_its_command(file):
     assert config.objective in LOSSES
     assert config.method in METHODS
     assert "python -m seg.train" in file.read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--config", "demo"],
+        ["--config", "gta5_cityscapes_minent"],
+        ["--method", "minent", "--loss", "none"],  # which is the control
+        ["--loss", "adadem", "--weights.target-main", "null"],
+    ],
+    ids=" ".join,
+)
+def test_the_same_command_with_resume_continues(arguments, tmp_path):
+    """The run has recorded what the command left open."""
+    command = [*arguments, "--run-dir", str(tmp_path)]
+    started = parse_config(TrainConfig, "x", "x", command).resolved()
+    recorded = dataclasses.replace(started, batch_norm_after="target")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(dataclasses.asdict(recorded)))
+    again = parse_config(TrainConfig, "x", "x", [*command, "--resume"])
+    assert again == dataclasses.replace(recorded, resume=True)
+    other = [*command, "--resume", "--max-steps", "3"]
+    refuses("^--max-steps: .* was started with", parse_config, TrainConfig, "x", "x", other)
 
 
 # -- two folders of photographs and nothing else said ---------------------------------------------------------------

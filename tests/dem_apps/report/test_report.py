@@ -216,6 +216,9 @@ def test_the_command(tmp_path, capsys):
     main([str(run)])  # its own page is replaced
     assert "train (tail)" in text_of((run / "report.html").read_text())
     seg_run(tmp_path / "grid" / "arm" / "seed1")
+    adapted = tmp_path / "grid" / "adapted"  # as seg.adapt leaves it, which is no training
+    adapted.mkdir()
+    (adapted / "config.yaml").write_text("model: {}\n")
     main([str(tmp_path / "grid")])
     assert "runs: 2" in capsys.readouterr().out
     assert (tmp_path / "grid" / "report.html").is_file()

@@ -5,6 +5,7 @@ import html
 import importlib
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from support.adapting import IMAGENET, as_seen, moved, parsed, predicted, spec
 from support.trained_networks import open_trained
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.settings import parse_config
 from seg.adapt import adapt, main
 from seg.adaptation.decision import RECORD, Verdict
 from seg.adaptation.images import ImageNumbers
+from seg.inference.settings import ExportConfig
 from seg.scores.evidence import Probe, plain_forward
 from seg.trained.adaptive_batch_norm import SHARES
 
@@ -121,6 +124,10 @@ def test_the_answer_has_four_lines_and_then_its_details(config, accepted, tmp_pa
         titles = [line.partition(":")[0] for line in lines[start:]]
         own = ["answer", "assumes"] if labels else ["answer", "assumes", "to be sure"]
         assert titles[1:] == [*own, "new images", "weights", "page", "ONNX"]
+        (command,) = (line for line in lines if line.startswith("new images:"))
+        module, *flags = shlex.split(command.partition(" -m ")[2].replace("DIR", str(tmp_path)))
+        export = parse_config(ExportConfig, module, "", flags)
+        assert (export.model, export.mean, export.std) == (config.model, config.mean, config.std)
         assert lines[start].startswith(
             "Adapted: mIoU " if labels else "Adapted, not measured: stability of the predictions "
         )

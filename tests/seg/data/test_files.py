@@ -138,8 +138,8 @@ def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
     names = [file.relative_to(images) for file in found]
     labels, _, _ = labels_of(images, names, images, CLASSES)
     assert [labels[name].name if name in labels else None for name in names] == expected
-    for name in ("a_mask.png", "d.png", "lone.png"):
-        save(tmp_path / "Labels" / name, (6, 8), np.arange(8) % 2)
+    for name in ("Labels/a_mask.png", "Labels/d.png", "Labels/lone.png", "images/labels/b.png"):
+        save(tmp_path / name, (6, 8), np.arange(8) % 2)
     others = [file for file in find_images(tmp_path) if file.parent != images]
     assert others == [tmp_path / "Labels" / "lone.png"]
     monkeypatch.chdir(tmp_path)

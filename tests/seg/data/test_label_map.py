@@ -1,5 +1,7 @@
 """CVAT's masks in colours beside a ``labelmap.txt``: read as labels by the map's names, and written for correction."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import segmentation_models_pytorch as smp
@@ -79,3 +81,6 @@ def test_an_export_is_read_back(root, tmp_path):
         # where there is no data the mask is black, as the background is
         read = read_label(files[image], classes, layout)
         np.testing.assert_array_equal(read, np.where(written == 255, 0, written))
+    save(root / "images" / "deep" / "1.jpg", noise(9, 64, 48))
+    sentence = "^--pre-labels: deep/1.jpg and deep/1.png would share a mask"
+    refuses(sentence, export, replace(config, out=str(tmp_path / "no")))
