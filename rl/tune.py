@@ -6,6 +6,7 @@ number, so the choice is trained again with seeds that no trial has used.
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 from collections.abc import Sequence
@@ -37,8 +38,8 @@ python -m rl.tune --train.env CartPole-v1 --train.loss dem --workers 2 --storage
 LOG_COEFFICIENT = "log10_ent_coef"
 #: Low end, high end and step: quarters of a decade from 0.0001 to 0.1, quarters of the objectives' options.
 _RANGES = {LOG_COEFFICIENT: (-4.0, -1.0, 0.25), "tau": (0.25, 2.0, 0.25), "alpha": (0.0, 2.0, 0.25)}
-#: First point of the search: rl.train's own weight and the objectives' own options.
-_FIRST = {LOG_COEFFICIENT: -3.0, "tau": 1.0, "alpha": 1.0}
+#: First point of the search, beside rl.train's own weight: the objectives' own options.
+_FIRST = {"tau": 1.0, "alpha": 1.0}
 #: From a trial's first seed to the first fresh seed.
 _FRESH = 1000
 
@@ -66,8 +67,14 @@ class TuneConfig(SearchConfig):
 
 
 def search_plan(config: TrainConfig, trials: int) -> Plan:
-    """Return the points for a loss: its weight, and its options that were not given; an InputError for 'none'."""
+    """Return the points for a loss: its weight, and its options that were not given; an InputError for 'none'.
+
+    Args:
+        config: the training, whose weight is the first that is tried, to a quarter of a decade.
+        trials: their number.
+    """
     from dem_apps.jobs.search import Plan, dem_allows
+    from rl.envs.entries import DEFAULT_WEIGHT
 
     if config.loss == "none":
         raise InputError(
@@ -78,7 +85,11 @@ def search_plan(config: TrainConfig, trials: int) -> Plan:
     known = objective_options(config.loss) if config.loss in OBJECTIVE_NAMES else []
     searched = {LOG_COEFFICIENT, *known} - options.keys()
     ranges = {name: bounds for name, bounds in _RANGES.items() if name in searched}
-    first = {name: _FIRST[name] for name in ranges}
+    low, high, step = _RANGES[LOG_COEFFICIENT]
+    weight = config.ent_coef if isinstance(config.ent_coef, float) else DEFAULT_WEIGHT
+    nearest = step * round(math.log10(max(weight, 10**low)) / step)
+    first = {**_FIRST, LOG_COEFFICIENT: min(nearest, high)}
+    first = {name: first[name] for name in ranges}
     plan = Plan(ranges, first, trials, config.seed, "return")
     if config.loss == "dem":
         return replace(plan, allowed=lambda values: dem_allows({**_FIRST, **options, **values}))
@@ -105,7 +116,8 @@ def tune(
     from dem_apps.jobs.search import finished_search, refuse_given, write_choice
 
     refuse_given(train, ent_coef="the search finds it")
-    resolved, plan = resolve(train), search_plan(train, config.trials)
+    resolved = resolve(train)
+    plan = search_plan(replace(train, ent_coef=resolved.ent_coef), config.trials)
     seeds = range(train.seed, train.seed + config.seeds)
     fresh = range(train.seed + _FRESH, train.seed + _FRESH + config.final_seeds)
     jobs = partial(_jobs, seeds=seeds, train_flags=train_flags)

@@ -26,7 +26,7 @@ LOSSES = ("none", *OBJECTIVE_NAMES)
 BATCH_NORM_AFTER = ("none", "target")
 BN_ALPHA_HELP = (
     "share of the new images' batch norm statistics, 1: theirs alone; default: of 0, 0.3, 0.5 and 1 that of the most "
-    "stable predictions, or 0.1 where batches are adapted to one by one"
+    "stable predictions"
 )
 #: The running statistics of batch norm in a network whose training moves none.
 UNMOVED = "those it started with"

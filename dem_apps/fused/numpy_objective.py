@@ -19,9 +19,8 @@ from dem_apps.fused.build_kernel import address, load_kernel
 from dem_apps.fused.kernel import KERNEL_MAX_CLASSES, pass_settings
 from dem_apps.fused.one_pass import HUGE
 
-#: A function of the logits and their probabilities, (B, C) float32 each.
-#: It returns the objective's mean over the rows, and its gradient (B, C).
-NumpyForm = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
+#: A function of the logits, (B, C) float32, that returns the objective's mean over the rows, and its gradient (B, C).
+NumpyForm = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 class KernelObjective:
@@ -53,7 +52,7 @@ class KernelObjective:
         self._otherwise = otherwise
         self._work: dict[tuple[int, int], _Work] = {}
 
-    def __call__(self, logits: np.ndarray, probabilities: np.ndarray) -> tuple[float, np.ndarray]:
+    def __call__(self, logits: np.ndarray) -> tuple[float, np.ndarray]:
         """The mean over the rows in nats, and its gradient with respect to the logits, (B, C) each."""
         rows, classes = logits.shape
         logits = np.ascontiguousarray(logits)
@@ -69,7 +68,7 @@ class KernelObjective:
         if self._marginals is None:
             value = float(work.sums[classes]) / rows
             if not abs(value) < HUGE:
-                return self._otherwise(logits, probabilities)
+                return self._otherwise(logits)
             gradient *= np.float32(1 / rows)
             return value, gradient
         counts = work.sums[:classes, None]
@@ -79,7 +78,7 @@ class KernelObjective:
         calibration = self._spec.alpha * moved
         values = work.sums[classes : 2 * classes].sum() + np.vdot(calibration, work.tables[1])
         if np.minimum.reduce(logits, None) <= FORBIDDEN_BELOW or not abs(values) < HUGE:
-            return self._otherwise(logits, probabilities)
+            return self._otherwise(logits)
         self._marginals[:] = moved
         work.weighted_rows[:] = calibration / rows
         self._finish(work.settings, at_gradient, *work.at_elements, *work.at_weights)
@@ -119,7 +118,7 @@ def _pointer(array: np.ndarray) -> ctypes.c_void_p:
 def by_equations(objective: Callable[..., torch.Tensor]) -> NumpyForm:
     """The objective's mean over the rows and autograd's gradient: slower, and right for every objective and logit."""
 
-    def term(logits: np.ndarray, _probabilities: np.ndarray) -> tuple[float, np.ndarray]:
+    def term(logits: np.ndarray) -> tuple[float, np.ndarray]:
         with torch.enable_grad():
             leaf = torch.from_numpy(logits).requires_grad_()
             value = objective(leaf, dim=1)

@@ -29,9 +29,16 @@ class _Episode:
 
     def __init__(self, start: State) -> None:
         self.start = start
-        self.actions: list[Any] = []
+        self._actions: list[Any] = []
+        self._type: Any = None
         self._outcomes: list[bytes] = []
         self._digest = hashlib.sha256()
+
+    def act(self, action: Any) -> None:
+        """Keep an action: numbers of Python take less memory than arrays."""
+        array = np.asarray(action)
+        self._type = array.dtype
+        self._actions.append(array.tolist())
 
     def note(self, observation: Any, *ends: Any) -> None:
         """Take an outcome into the digest, perhaps later: most episodes end before anything asks for it."""
@@ -44,7 +51,8 @@ class _Episode:
     def record(self) -> State:
         """The episode so far, as values that a checkpoint takes."""
         self._take()
-        return {**self.start, "actions": list(self.actions), "digest": self._digest.hexdigest()}
+        actions = np.asarray(self._actions, self._type)
+        return {**self.start, "actions": actions, "digest": self._digest.hexdigest()}
 
     def _take(self) -> None:
         self._digest.update(b"".join(self._outcomes))
@@ -69,8 +77,8 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
     ) -> tuple[Any, Info]:
         """Reset, after noting where the randomness and the running statistics of this episode start."""
         # With a seed the environment makes a new generator from it; the present one does not matter.
-        generator = self.unwrapped.np_random.bit_generator.state if seed is None else None
-        start = {"seed": seed, "options": options, "generator": generator}
+        bits = self._bits() if seed is None else None
+        start = {"seed": seed, "options": options, "generator": bits and bits.state}
         episode = _Episode(start | {"statistics": self.statistics()})
         self._episodes.append(episode)
         observation, info = self.env.reset(seed=seed, options=options)
@@ -80,7 +88,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Step:
         """Step, noting the action and the outcome."""
         episode = self._episodes[-1]
-        episode.actions.append(np.asarray(action).tolist())
+        episode.act(action)
         observation, reward, terminated, truncated, info = self.env.step(action)
         episode.note(observation, reward, terminated, truncated)
         return observation, reward, terminated, truncated, info
@@ -99,15 +107,19 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
 
     def _repeat(self, record: State) -> bool:
         self.use_statistics(record["statistics"])
-        if record["generator"] is not None:
-            self.unwrapped.np_random.bit_generator.state = record["generator"]
+        bits = self._bits()
+        if bits is not None and record["generator"] is not None:
+            bits.state = record["generator"]
         self.reset(seed=record["seed"], options=record["options"])
-        for action in record["actions"]:
-            # [()] turns an array without dimensions into the scalar that a Discrete space expects
-            outcome = self.step(np.asarray(action, dtype=self.action_space.dtype)[()])
+        for action in np.asarray(record["actions"]):
+            outcome = self.step(action)
             if outcome[2] or outcome[3]:  # perhaps sooner than the recorded episode
                 break
         return bool(self._episodes[-1].record()["digest"] == record["digest"])
+
+    def _bits(self) -> Any:
+        """The environment's bit generator; None for numpy's older RandomState, which dm_control has."""
+        return getattr(self.unwrapped.np_random, "bit_generator", None)
 
     def statistics(self) -> list[State]:
         """Running statistics of gymnasium's normalising wrappers inside, the outermost first."""

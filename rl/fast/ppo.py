@@ -60,7 +60,7 @@ class FastPPO(PPO):
         rollout_buffer: RolloutBuffer,
         n_rollout_steps: int,
     ) -> bool:
-        """As in SB3; the callback ends a training by an exception only."""
+        """As in SB3."""
         if self.not_fast is not None:
             return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
         assert isinstance(self._last_obs, np.ndarray)
@@ -84,7 +84,8 @@ class FastPPO(PPO):
             new_obs, rewards, dones, infos = compact.step_compact(actions)
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
-            callback.on_step()
+            if not callback.on_step():
+                return False
             self._update_info_buffer(infos, dones)
             if new_obs.shape[1] > len(columns):  # a column has come into use
                 stored = widened(stored, columns, compact.columns)
@@ -243,7 +244,7 @@ def _term(policy: ActorCriticPolicy) -> Term:
     module = policy.entropy_objective[0]  # type: ignore[index]
     assert isinstance(module, EntropyObjective)
     term = module.numpy_form() or by_equations(module)
-    return lambda logits, _log_p, p, _entropy: term(logits, p)
+    return lambda logits, _log_p, _p, _entropy: term(logits)
 
 
 def _samples(buffer: RolloutBuffer) -> list[np.ndarray]:

@@ -11,6 +11,7 @@ import functools
 import logging
 import math
 import re
+import traceback
 import warnings
 from abc import ABCMeta
 from collections.abc import Iterator
@@ -45,6 +46,8 @@ STOCK = "entropy"
 
 #: Messages of Python where an environment has the API of the old Gym.
 _OLD_API = re.compile(r"unexpected keyword argument '(seed|options)'|unpack \(expected [25]\b")
+#: Packages that call environments.
+_CALLERS = ("gymnasium", "stable_baselines3", "sb3_contrib", "rl")
 
 _log = logging.getLogger(__name__)
 #: Beginning of the names of the objective's state in a policy's state dict.
@@ -187,11 +190,16 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
 
 @contextmanager
 def gymnasium_api(where: str) -> Iterator[None]:
-    """Around resets and steps: an InputError that begins with ``where`` for an environment of the old Gym."""
+    """Around resets and steps: an InputError that begins with ``where`` for an environment of the old Gym.
+
+    It is told where a library calls the environment, so the user's own mistakes keep their traceback.
+    """
     try:
         yield
     except (TypeError, ValueError) as error:
-        if not _OLD_API.search(str(error)):
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        caller = frame.f_globals["__name__"].partition(".")[0]
+        if not _OLD_API.search(str(error)) or caller not in _CALLERS:
             raise
         raise InputError(
             f"{where}: in gymnasium's API reset(seed=…, options=…) returns (observation, info), and step() returns "

@@ -86,7 +86,8 @@ class Acting:
     def __call__(self, observations: Any, greedy: bool) -> np.ndarray:
         """Actions (N, …) for raw observations, (N, …) or a dictionary of such: the most probable ones, or drawn."""
         if self._noise is not None and not greedy:
-            count = len(observations)
+            arrays = observations.values() if isinstance(observations, dict) else [observations]
+            count = len(next(iter(arrays)))
             changed = len(self._noise.exploration_matrices) != count
             if changed or self._steps % self._noise_steps == 0:
                 self._policy.reset_noise(count)

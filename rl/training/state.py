@@ -17,6 +17,7 @@ from dem_apps.runtime.checkpoint import fitting, load_checkpoint, load_state
 from dem_apps.runtime.reproducibility import random_states, restore_random_states
 from rl.envs.episode import State
 from rl.fast.compact_normalize import CompactNormalize
+from rl.hook.algorithm import STATE
 from rl.results.evaluator import HEADLINE, Evaluator
 
 #: SB3's attributes of a training that goes on.
@@ -141,16 +142,36 @@ def start_from(model: OnPolicyAlgorithm, source: Path) -> None:
     with passed_on(where, InputError, ValueError, OSError):
         if source.is_dir():
             state = load_checkpoint(source / "checkpoints", "last")
-            restore_policy(model, {**state, "episodes": []})
+            _check_normalisation(model, state["normalisation"])
+            weights = _with_own_objective(model, state["policy"])
+            restore_policy(model, {**state, "policy": weights, "episodes": []})
             return
         parameters: Any = load_from_zip_file(source, load_data=False, device=model.device)[1]
-        # a plain policy has no class marginals
-        weights = {**model.policy.state_dict(), **parameters.get("policy", {})}
+        weights = _with_own_objective(model, parameters.get("policy", {}))
         load_state(model.policy, weights, "policy")
     if model.get_vec_normalize_env() is not None:
         print(
             "note: a zip holds no statistics of the observations, so their normalisation begins anew; "
             "--start-from RUN keeps it"
+        )
+
+
+def _with_own_objective(model: OnPolicyAlgorithm, weights: State) -> State:
+    """A policy's weights, with the state of the model's own objective where theirs has another shape or none."""
+    own = {
+        name: weights[name] if getattr(weights.get(name), "shape", None) == value.shape else value
+        for name, value in model.policy.state_dict().items()
+        if name.startswith(STATE)
+    }
+    return {name: value for name, value in weights.items() if not name.startswith(STATE)} | own
+
+
+def _check_normalisation(model: OnPolicyAlgorithm, moments: dict[str, State] | None) -> None:
+    """Raise an InputError where the run of these moments normalises what this one does not, or the reverse."""
+    envs = model.get_vec_normalize_env()
+    if (moments and moments.keys()) != (envs and _running(envs).keys()):
+        raise InputError(
+            "that run normalises its observations otherwise; give the --hyperparameters.normalize of its config.yaml"
         )
 
 
@@ -167,7 +188,8 @@ def _running(envs: VecNormalize) -> dict[str, Any]:
     observations: Any = envs.obs_rms if envs.norm_obs else {}
     if not isinstance(observations, dict):
         observations = {"": observations}
-    return {"returns": envs.ret_rms, **observations}
+    returns = "returns'" if "returns" in observations else "returns"
+    return {returns: envs.ret_rms, **observations}
 
 
 def _restore_moments(envs: VecNormalize, moments: dict[str, State]) -> None:

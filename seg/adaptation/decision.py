@@ -15,10 +15,9 @@ from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.report.intervals import LEVEL
+from dem_apps.report.intervals import mean_interval
 from dem_apps.test_time_methods.copies import Values
 from seg.adaptation.settings import Options
 from seg.data.pixel_format import Counts
@@ -176,14 +175,10 @@ def label_score(before: Tables, after: Tables) -> LabelScore:
     count = len(before)
     first = mean_iou(old.sum(0))
     second = mean_iou(new.sum(0))
-    if count == 1:
-        return LabelScore(count, first, second, None, None)
     without = [mean_iou(new.sum(0) - new[i]) - mean_iou(old.sum(0) - old[i]) for i in range(count)]
     values = count * (second - first) - (count - 1) * np.asarray(without)
-    reach = stats.t.ppf(0.5 + LEVEL / 2, count - 1) * values.std(ddof=1) / np.sqrt(count)
-    return LabelScore(
-        count, first, second, float(values.mean() - reach), float(values.mean() + reach)
-    )
+    interval = mean_interval(values.tolist())
+    return LabelScore(count, first, second, interval.low, interval.high)
 
 
 def mean_iou(confusion: Counts) -> float:

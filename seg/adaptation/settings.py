@@ -85,7 +85,12 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         (AUTO, STEP, *METHODS),
         group="how it is adapted",
     )
-    bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
+    bn_alpha: float | None = option(
+        None,
+        f"{BN_ALPHA_HELP}, or 0.1 where batches are adapted to one by one",
+        at_least=0,
+        at_most=1,
+    )
     lr: float | None = option(
         None,
         f"learning rate; default: {LEARNING['lr']:g}",

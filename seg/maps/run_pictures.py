@@ -54,7 +54,7 @@ def map_pictures(
     Args:
         image: (H, W, 3).
         label: (H', W') train ids; with it there are tiles of label and errors too.
-        prediction: of the image.
+        prediction: of the image, at the label's size where there is one.
         classes: their names and colours.
 
     Returns:

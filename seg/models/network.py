@@ -60,7 +60,7 @@ class SegmentationNetwork(
     True
     """
 
-    #: Its key in :data:`seg.models.NETWORKS`, for ``config.json``.
+    #: Its key in :data:`seg.models.networks.NETWORKS`, for ``config.json``.
     #: It is not used where a library saves in its own format.
     name: ClassVar[str] = ""
     #: The keys of the logits: ``main``, which is scored and exported, and ``aux`` where there is an auxiliary head.

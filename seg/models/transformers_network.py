@@ -37,7 +37,7 @@ class TransformersNetwork(SegmentationNetwork):
 
     @property
     def encoder(self) -> nn.Module:  # type: ignore[override]  # registered once, as a part of the network
-        """Name of the base model in the library."""
+        """The base model of the library."""
         base: nn.Module = self.network.base_model
         return base
 

@@ -281,6 +281,9 @@ def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path):
 def test_what_is_searched(settings, names):
     plan = search_plan(TrainConfig(**settings), trials=1)
     assert list(plan.ranges) == list(plan.first) == names
+    assert plan.first["log10_ent_coef"] == -3.0
+    larger = search_plan(TrainConfig(**settings, ent_coef=0.03), trials=1)
+    assert larger.first == {**plan.first, "log10_ent_coef": -1.5}
     # Prop. A.1 is of dem alone
     point = {"tau": 1.25, "alpha": 2.0}
     allowed = plan.allowed({name: point[name] for name in names if name in point})

@@ -1,5 +1,7 @@
 """Zips that SB3 and sb3-contrib open without this package: of rl.export, which act as the run does, and of the hook."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -45,6 +47,14 @@ def test_a_training_begins_with_the_policy_of_a_run_or_of_a_zip(run, tmp_path, c
         assert same(begun["normalisation"], moments) == has_moments
         assert (begun["step"], len(begun["episodes"])) == (0, 0)
     assert "normalisation begins anew" in capsys.readouterr().out
+    for loss, normalize in (("adadem-norm", True), ("none", True), ("adadem", False)):
+        config = replace(settings_of_run(run), loss=loss)
+        if normalize:  # the new objective has a state of its own, or none
+            start_from(untrained_model(config), run)
+        else:
+            plain = {**config.hyperparameters, "normalize": False}
+            model = untrained_model(replace(config, hyperparameters=plain))
+            refuses("normalises its observations otherwise", start_from, model, run)
     other = ["--env", "Acrobot-v1", *SHORT, "--run-dir", str(tmp_path / "other")]
     refuses(f"--start-from: {run}", rl.train.main, [*other, "--start-from", str(run)])
     assert not (tmp_path / "other").exists()

@@ -17,6 +17,7 @@ from support.short_training import interrupted_at
 import rl.evaluate
 import rl.train
 from rl.config import TrainConfig, resolve
+from rl.envs.episode import RestorableEpisode
 from rl.envs.make import make_env
 from rl.training.run import untrained_model
 
@@ -222,6 +223,34 @@ def test_another_episode_is_told_by_its_end_or_its_length():
     assert endless.restore(ending.episode_records()[-1:])
     endless.step(0)
     assert endless.episode_records()[-1]["digest"] != ending.episode_records()[-1]["digest"]
+
+
+@pytest.mark.parametrize("kind", ["RandomState", "float32 actions"])
+def test_an_episode_is_repeated(kind):
+    class Walk(gym.Env):
+        observation_space: Any = spaces.Box(-100, 100, (2,), np.float64)
+        action_space = spaces.MultiBinary(2)
+
+        def reset(self, *, seed=None, options=None):
+            if seed is not None and kind == "RandomState":  # as in dm_control
+                self._np_random = np.random.RandomState(seed)
+            elif seed is not None:
+                super().reset(seed=seed)
+            self.x = np.zeros(2)
+            return self.x, {}
+
+        def step(self, action):
+            self.x = self.x + 0.1 * action
+            return self.x, 0.0, False, False, {}
+
+    played, again = RestorableEpisode(Walk()), RestorableEpisode(Walk())
+    played.reset(seed=3)
+    played.reset()  # as after an end
+    for action in np.eye(2, dtype=np.float32):  # SB3's type of such actions
+        played.step(action)
+    again.reset(seed=4)
+    assert again.restore(played.episode_records())
+    np.testing.assert_array_equal(again.unwrapped.x, played.unwrapped.x)
 
 
 def test_evaluations_have_the_scale_of_the_training():

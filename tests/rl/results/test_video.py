@@ -11,7 +11,7 @@ from support import cases, refuses
 from dem_apps.errors import InputError
 from rl.config import TrainConfig, resolve
 from rl.envs.make import RestorableEpisode, make_training_envs, normalised
-from rl.results.evaluator import FINAL, Acting, Episode, Evaluator, summary
+from rl.results.evaluator import FINAL, Acting, Episode, Evaluator, play, summary
 from rl.results.video import MOST_FRAMES, record_episodes
 from rl.training.run import untrained_model
 
@@ -59,6 +59,29 @@ def test_noise_of_gsde_is_drawn_for_an_evaluation_and_that_of_training_stays():
     assert [e.rewards for e in evaluator.episodes(model, greedy=False)] == [
         e.rewards for e in first
     ]
+
+
+def test_noise_of_gsde_is_one_for_each_environment_under_any_observations():
+    class Reward(gym.Env):  # the action itself
+        action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+        def __init__(self, kind):
+            box = gym.spaces.Box(0, 1, (3,), np.float32)
+            self.seen = {"array": np.ones(3, np.float32)}
+            self.observation_space = gym.spaces.Dict(array=box)
+            if kind == "array":
+                self.seen, self.observation_space = self.seen["array"], box
+
+        def reset(self, *, seed=None, options=None):
+            return self.seen, {}
+
+        def step(self, action):
+            return self.seen, float(action[0]), True, False, {}
+
+    for kind, policy in (("array", "MlpPolicy"), ("dictionary", "MultiInputPolicy")):
+        model = PPO(policy, Reward(kind), use_sde=True, n_steps=8, batch_size=8, seed=0)
+        episodes = play(model, [Reward(kind) for _ in range(5)], range(5), greedy=False)
+        assert len({episode.rewards[0] for episode in episodes}) > 1, kind
 
 
 def test_summary_of_episodes():
