@@ -246,18 +246,22 @@ def rules_table(rows: Mapping[str, Sequence[Row]]) -> str:
 
 
 def groups_table(rows: Mapping[str, Sequence[Row]]) -> str:
-    """README's table: mIoU as it is, and changes by seg.adapt's rule and by AdaBN, CIs over networks (worst)."""
+    """README's table: means over networks of mIoU as it is and of changes by seg.adapt's rule and AdaBN (worst)."""
+
+    def by_network(title: str, rule: str, number: Callable[[Row], float]) -> list[list[float]]:
+        found: dict[str, list[float]] = {}
+        for row in rows[rule]:
+            if group_of(row) == title:
+                found.setdefault(str(row["network"]), []).append(number(row))
+        return [*found.values()]
+
     lines = []
     for title in GROUPS:
-        pairs = [row for row in rows[STANDS] if group_of(row) == title]
-        cells = [f"{fmean(float(row['before']) for row in pairs):.1f}"]
+        before = by_network(title, STANDS, lambda row: float(row["before"]))
+        cells = [f"{fmean(map(fmean, before)):.1f}"]
         for rule in (STANDS, "always 1"):
-            by_network: dict[str, list[float]] = {}
-            for row in rows[rule]:
-                if group_of(row) == title:
-                    by_network.setdefault(str(row["network"]), []).append(change(row))
-            mean = half([fmean(each) for each in by_network.values()])
-            cells.append(f"{mean} ({min(map(min, by_network.values())):+.1f})")
+            changes = by_network(title, rule, change)
+            cells.append(f"{half([*map(fmean, changes)])} ({min(map(min, changes)):+.1f})")
         lines.append([title, *cells])
     return markdown(["networks", "as it is", "adapted", "AdaBN"], lines)
 

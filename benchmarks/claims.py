@@ -11,7 +11,7 @@ import cifar_labels
 import long_streams
 import minent_weights
 from csv_rows import RESULTS, CsvRows, Row
-from stream_tables import CONTROLS, KEYS, accuracies, at_rule, difference
+from stream_tables import CONTROLS, KEYS, accuracies, at_rule, difference, over_orders
 
 from dem_apps.report.tables import markdown
 
@@ -43,7 +43,8 @@ def over_entropy(bed: str, stream: str, *methods: str, ours: str = "adadem", **w
     told = []
     for method in methods or ("tent",):
         found = at_rule(streams(bed, stream=stream, method=method, **wanted), stream)
-        apart = difference(accuracies(found[ours]), accuracies(found["entropy"]))
+        sides = (over_orders(accuracies(found[each])) for each in (ours, "entropy"))
+        apart = difference(*sides)
         told.append(f"{TITLES[method]} {apart}" if methods else apart)
     return ", ".join(told)
 

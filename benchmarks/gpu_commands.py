@@ -36,6 +36,7 @@ from seg.config import TrainConfig
 from seg.data.street.demo_pair import write_demo_pair
 from seg.train import train
 from seg.training import loop
+from seg.training.run import TrainingRun
 from seg.training.step import training_step
 
 PARTS, PICTURES, WARM_UP = 14, 64, 20
@@ -105,7 +106,7 @@ def train_and_time(name: str, options: argparse.Namespace, flags: list[str]) -> 
         list[float](),
         list[float](),
     )
-    steps, limited = loop._steps, options.minutes is not None
+    set_up, limited = loop.set_up, options.minutes is not None
     wait: Callable[[], object] = (
         torch.cuda.synchronize if options.device == "cuda" else lambda: None
     )
@@ -118,9 +119,11 @@ def train_and_time(name: str, options: argparse.Namespace, flags: list[str]) -> 
         ends.append(time.perf_counter())
         return found
 
-    def in_time(*given: Any) -> Any:
+    def in_time(config: TrainConfig) -> TrainingRun:
+        run = set_up(config)
         end = time.perf_counter() + 60 * options.minutes
-        return takewhile(lambda _: time.perf_counter() < end, steps(*given))
+        run.steps = takewhile(lambda _: time.perf_counter() < end, run.steps)
+        return run
 
     length = (
         [] if limited else ["--max-steps", str(options.steps), "--eval-every", str(options.steps)]
@@ -143,7 +146,7 @@ def train_and_time(name: str, options: argparse.Namespace, flags: list[str]) -> 
         *flags,
     ]
     settings = parse_config(TrainConfig, "seg.train", "", config)
-    with mock.patch.multiple(loop, training_step=timed, _steps=in_time if limited else steps):
+    with mock.patch.multiple(loop, training_step=timed, set_up=in_time if limited else set_up):
         peak = memory_growth(partial(train, settings), options.device)
     first = min(WARM_UP, len(starts) - 2)
     inside = [end - start for start, end in zip(starts[first:], ends[first:], strict=True)]

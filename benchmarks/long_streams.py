@@ -11,7 +11,17 @@ from statistics import fmean
 
 from csv_rows import RESULTS, CsvRows, Row, parser_of
 from matplotlib.figure import Figure
-from stream_tables import KEYS, Unit, accuracies, at_rule, difference, groups, rates_of, settings
+from stream_tables import (
+    KEYS,
+    Unit,
+    accuracies,
+    at_rule,
+    difference,
+    groups,
+    over_orders,
+    rates_of,
+    settings,
+)
 
 from dem_apps.report.charts import drawn
 from dem_apps.report.tables import markdown
@@ -40,7 +50,7 @@ def by_rate(found: Sequence[Row]) -> str:
     for bed, method, none, own in streams(found):
         for rate, units in rates(own).items():
             sides = [_side(each, none) for each in units]
-            entropy, adadem = map(_over_orders, units)
+            entropy, adadem = map(over_orders, units)
             lines.append([bed, method, f"{rate:g}", *sides, difference(adadem, entropy)])
     return markdown(["network", "method", "rate", *OBJECTIVES.values(), "AdaDEM − entropy"], lines)
 
@@ -61,7 +71,7 @@ def at_own_rates(found: Sequence[Row]) -> str:
 def at_chosen(found: Sequence[Row]) -> tuple[Scores, Scores]:
     """The accuracies of entropy and of AdaDEM, each at the rate that is best in the other order, over orders."""
     chosen = at_rule(found, "continual")
-    return _over_orders(accuracies(chosen["entropy"])), _over_orders(accuracies(chosen["adadem"]))
+    return over_orders(accuracies(chosen["entropy"])), over_orders(accuracies(chosen["adadem"]))
 
 
 def prevented(found: Sequence[Row]) -> dict[tuple[str, str], int]:
@@ -129,13 +139,6 @@ def _below(scores: Units, none: Scores) -> dict[str, int]:
     return {
         order: sum(scores[unit] < none[unit.corruption] for unit in scores if unit.order == order)
         for order in orders
-    }
-
-
-def _over_orders(scores: Units) -> dict[str, float]:
-    names = dict.fromkeys(unit.corruption for unit in scores)
-    return {
-        name: fmean(scores[unit] for unit in scores if unit.corruption == name) for name in names
     }
 
 

@@ -34,7 +34,11 @@ def main() -> None:
     given = parser.parse_args()
     matplotlib.use("agg")
     figure, rows = pyplot.subplots(
-        len(given.runs), 3, figsize=(12, 2.25 * len(given.runs)), layout="constrained"
+        len(given.runs),
+        3,
+        figsize=(12, 2.25 * len(given.runs)),
+        layout="constrained",
+        squeeze=False,
     )
     for axes, run in zip(rows, given.runs, strict=True):
         title, _, folder = run.partition("=")

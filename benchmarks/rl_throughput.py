@@ -79,15 +79,11 @@ def arms(env_id: str, loss: str) -> dict[str, Turn]:
         )
         return partial(turn, names["model"])
 
-    def ours(**settings: Any) -> Turn:
-        return partial(
-            turn, untrained_model(resolve(TrainConfig(env=env_id, loss=loss, **settings)))
-        )
-
     found = {
         "SB3 as published": published("stable_baselines3"),
-        f"ours, {loss}": ours(),
-        f"ours, {loss}, in the return": ours(entropy="return"),
+        f"ours, {loss}": partial(
+            turn, untrained_model(resolve(TrainConfig(env=env_id, loss=loss)))
+        ),
     }
     try:
         found["SBX"] = published("sbx")

@@ -101,11 +101,11 @@ def summary(
             found, first = at_rule(arm, setting["stream"]), arm[0]
             if "entropy" not in found:
                 continue
-            entropy = accuracies(found["entropy"])
+            entropy = over_orders(accuracies(found["entropy"]))
             cells = [f"{fmean(entropy.values()):.1f} ({rates_of(found['entropy'].values())})"]
             for own in (found.get(name, {}) for name in objectives):
                 cells.append(
-                    f"{difference(accuracies(own), entropy)} ({rates_of(own.values())})"
+                    f"{difference(over_orders(accuracies(own)), entropy)} ({rates_of(own.values())})"
                     if own
                     else ""
                 )
@@ -191,6 +191,14 @@ def accuracies(units: Mapping[Unit, Row]) -> dict[Unit, float]:
     return {unit: float(row["accuracy"]) for unit, row in units.items()}
 
 
+def over_orders(scores: Mapping[Unit, float]) -> dict[str, float]:
+    """The mean over orders of each corruption, which is the unit of an interval: orders are of the same images."""
+    names = dict.fromkeys(unit.corruption for unit in scores)
+    return {
+        name: fmean(scores[unit] for unit in scores if unit.corruption == name) for name in names
+    }
+
+
 def difference(ours: Mapping[Any, float], control: Mapping[Any, float]) -> str:
     """The difference of scores with the same keys: ``+1.3 [0.4, 2.3]``."""
     return interval(difference_interval(ours, control), sign="")
@@ -202,7 +210,8 @@ def _arm(rows: Sequence[Row], stream: str) -> list[list[str]]:
     control = found.get("entropy", {})
     for name, units in found.items():
         own, known = list(units.values()), set(units) & set(control) and name != "entropy"
-        apart = difference(accuracies(units), accuracies(control)) if known else ""
+        sides = (over_orders(accuracies(each)) for each in (units, control))
+        apart = difference(*sides) if known else ""
         tried = sorted({float(row["rate"]) for row in rows if _family(row) == name})
         edge = len(tried) > 1 and {tried[0], tried[-1]} & {float(row["rate"]) for row in own}
         rates = rates_of(own, " ") + (" (end of those tried)" if edge else "")

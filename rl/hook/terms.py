@@ -18,7 +18,7 @@ from dem_apps.errors import InputError
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import Batch
 
-#: By which the coefficient rises or falls per minibatch, and what it reaches at most; the least is 0.
+#: Change of the coefficient in a minibatch, up or down, and its largest value; the smallest is 0.
 STEP, MOST = 0.05, 100.0
 
 
