@@ -10,8 +10,8 @@ protocol (USB, Wang et al., NeurIPS 2022) begins with pretrained features; unlik
 ``labels``: 4, 25 or 400 labelled images a class beside all 10,000 as unlabelled ones; accuracy. ``imbalance``: the
 training images, and with them 1 of 40 as labelled ones, fall exponentially from class to class until the last has
 1 / ρ of the first (ρ 10 and 100; Cui et al., CVPR 2019); macro F1 on the balanced test images. Weight rule, written
-before the first run: each arm has the weight of ``WEIGHTS`` that is best on seeds 100 and 101, and the table shows the
-others' mean. A row is a run; the same command continues with the missing ones.
+before the first run: each arm has the weight of ``WEIGHTS`` that is best on seeds 100 and 101, by the same test images,
+and the table shows the others' mean. A row is a run; the same command continues with the missing ones.
 """
 
 import itertools

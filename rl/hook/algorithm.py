@@ -355,7 +355,7 @@ def _kl_of_the_update(model: OnPolicyAlgorithm) -> float:
 
 
 def _warn_if_observations_are_cut(normalised: VecNormalize | None) -> None:
-    """Warn where a rollout buffer would cut normalised observations to integers (see :mod:`rl.envs.make`)."""
+    """Warn where a rollout buffer would cut normalised observations to integers (see :mod:`rl.envs.checked`)."""
     if normalised is None or not normalised.norm_obs:
         return
     space = normalised.observation_space

@@ -23,7 +23,7 @@ Head = tuple[Tensor, Tensor | None]
 
 @contextmanager
 def distributions_made(distribution: Distribution) -> Iterator[list[Made]]:
-    """Collect the raw logits that ``distribution`` is made of; it keeps log-softmaxed ones, whose CADF is the entropy."""
+    """Collect the raw logits that ``distribution`` is made of; it keeps normalised ones, whose CADF is the entropy."""
     made: list[Made] = []
     make: Any = distribution.proba_distribution
 
