@@ -9,10 +9,12 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.setting_checks import check_paths
 from dem_apps.runtime.settings import parse_config
+from seg.data.files import check_out
 from seg.inference.settings import RAW_FORMATS, ExportConfig
 
 _EXAMPLES = """\
@@ -24,6 +26,7 @@ python -m seg.export --run runs/adadem --images scenes --out export --tile 512""
 def export(config: ExportConfig) -> int:
     """Do what the command does, or raise an InputError; returns how many images could not be exported."""
     config.check_network()
+    check_out(Path(config.out), Path(config.images))
     from seg.inference.export_images import export_images
 
     return export_images(config)

@@ -10,11 +10,11 @@ from typing import Any
 from dem_apps.errors import InputError
 from dem_apps.objectives import AVERAGES, OBJECTIVE_NAMES
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
-from dem_apps.runtime.files import refuse_used_folder
 from dem_apps.runtime.setting_checks import check_paths, check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option
 from dem_apps.test_time_methods import LEARNING_METHODS, METHODS
 from seg.config import BN_ALPHA_HELP
+from seg.data.files import check_out
 from seg.models.settings import LEAST_TILE
 from seg.trained.settings import IGNORE_HELP, NetworkSettings
 
@@ -133,7 +133,8 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         if self.model is not None:
             self.check_network()
         check_paths(self)
-        self._check_out()
+        if self.out is not None:
+            check_out(Path(self.out), Path(self.images) if self.images else None)
         self._check_method()
         self._check_step()
         learns = self.method == AUTO or self._learns_as_told
@@ -142,15 +143,6 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
                 f"--{self._of_learning[0]}: --method {self.method} takes none; leave it out, or take --method tent"
             )
         check_options(replace(self, loss=self.loss or LEARNING["loss"]), trained=learns)
-
-    def _check_out(self) -> None:
-        if self.out is None:
-            return
-        refuse_used_folder(Path(self.out), "--out")
-        if self.images and Path(self.out).resolve().is_relative_to(Path(self.images).resolve()):
-            raise InputError(
-                f"--out: {self.out} lies in --images, where its pictures would count as images"
-            )
 
     def _check_method(self) -> None:
         method = f"--method {self.method}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.files import refuse_used_folder
 
 #: (width, height) in pixels.
 Size = tuple[int, int]
@@ -71,6 +72,13 @@ def evenly(items: Sequence[Item], most: int) -> list[Item]:
     """
     number = min(most, len(items))
     return [items[place * len(items) // number] for place in range(number)]
+
+
+def check_out(out: Path, images: Path | None) -> None:
+    """Raise an InputError where the folder ``out`` is used, or lies in the folder of images that it is made of."""
+    refuse_used_folder(out, "--out")
+    if images and images.is_dir() and out.resolve().is_relative_to(images.resolve()):
+        raise InputError(f"--out: {out} lies in --images, where its pictures would count as images")
 
 
 def find_images(source: Path) -> list[Path]:

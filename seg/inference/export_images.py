@@ -18,7 +18,7 @@ import numpy as np
 from dem_apps.errors import InputError, NotWritten, is_out_of_memory
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.documents import Document
-from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
+from dem_apps.runtime.files import new_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import find_images, left_out, output_names, refuse_long_name
 from seg.data.label_map import write_label_map, write_mask
@@ -140,11 +140,6 @@ class Export:
 def export_images(config: ExportConfig) -> int:
     """Export; returns how many images could not be predicted."""
     source, out = Path(config.images), Path(config.out)
-    refuse_used_folder(out, "--out")
-    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
-        raise InputError(
-            f"--out: {out} lies in --images, where a later export would take its pictures for images"
-        )
     files = find_images(source)
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
     if config.pre_labels:
