@@ -199,7 +199,8 @@ class SegmentationDataset(Dataset[Sample]):
             return present, True
         if labelled:
             folder = next(filter(Path.is_dir, without[0][1].parents))
-            held = next((file.name for file in visible_files(folder)), "no file")
+            others = set(visible_files(folder)) - {image for image, _ in pairs}
+            held = min(others).relative_to(folder) if others else "no other file"
             raise InputError(
                 f"{missing[0]} ({share} have none); {folder} holds {held}; labels are {', '.join(LABEL_SUFFIXES)} "
                 "with one id per pixel"

@@ -42,10 +42,20 @@ _LONGEST_NAME = 255
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif")
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 #: Endings that a label's name has after its image's name, in order of preference.
-_LABEL_ENDINGS = ("", "_mask", "_label", "_labels", "_masks", "_segmentation", "_seg", "_gt")
-#: Folders of labels, and where their images are: in a folder ``images`` beside them, or in the folder above.
-_LABEL_FOLDERS = re.compile(r"(^|/)(?:labels?|masks?|annotations)/")
-_IMAGES_OF_LABELS = (r"\1images/", r"\1")
+_LABEL_ENDINGS = (
+    *("", "_mask", "_label", "_labels", "_masks", "_segmentation", "_seg", "_gt"),
+    *("_gtFine_labelIds", "_gtFine_labelTrainIds", "_labelIds", "_labelTrainIds", "_train_id"),
+)
+#: Ending of Cityscapes' images, which its labels do not have.
+_CITYSCAPES_IMAGE = "_leftImg8bit"
+_CITYSCAPES_LABEL = re.compile(r"_gt(fine|coarse)_[a-z]+$")
+#: Names of the folders of images and of labels, in any case and in order of preference.
+IMAGE_FOLDERS = ("images", "image", "imgs", "img", "jpegimages", "image_2")
+LABEL_FOLDERS = (
+    *("labels", "label", "masks", "mask", "annotations", "segmentationclass", "semantic"),
+    *("segmentationclasspng", "masks_machine"),
+)
+_LABEL_FOLDER = re.compile(rf"(^|/)(?:{'|'.join(LABEL_FOLDERS)})/")
 
 
 def checked_size(size: Sequence[int] | str | None, flag: str) -> Size | None:
@@ -116,12 +126,13 @@ def image_files(folder: Path) -> list[Path]:
 
     def is_image(file: Path) -> bool:
         stem = stem_of[file]
-        if _labelled_by(stem) & (stems - {stem}):
+        if _labelled_by(stem) & (stems - {stem}) or _CITYSCAPES_LABEL.search(stem):
             return False
         if file.suffix.lower() not in LABEL_SUFFIXES:
             return True
-        for images in _IMAGES_OF_LABELS:
-            image = _LABEL_FOLDERS.sub(images, stem)
+        # images lie in a folder beside the labels' or in the one above
+        for images in ("", *(f"{name}/" for name in IMAGE_FOLDERS)):
+            image = _LABEL_FOLDER.sub(rf"\1{images}", stem)
             if image != stem and _labelled_by(image) & stems:
                 return False
         return stem not in jpegs or not _is_mask(file)
@@ -160,7 +171,9 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path) -> dict[Path, 
     owners: dict[Path, Path] = {}
     for image in images:
         stem = os.path.splitext(image)[0]
-        names = [*(stem + ending for ending in _LABEL_ENDINGS), str(image)]  # the last of a.jpg.png
+        bases = dict.fromkeys((stem, stem.removesuffix(_CITYSCAPES_IMAGE)))
+        names = [base + ending for base in bases for ending in _LABEL_ENDINGS]
+        names.append(str(image))  # of a.jpg.png
         label = next(filter(None, map(present.get, map(_key, names))), None)
         labels[image] = label or folder / f"{stem}{'_mask' * in_one_folder}.png"
         if label and owners.setdefault(label, image) != image:
@@ -185,8 +198,9 @@ def _labels_by_stem(folder: Path, others: set[Path]) -> dict[str, Path]:
 
 
 def _labelled_by(stem: str) -> set[str]:
-    """Return the stems of images that a label of this stem may belong to."""
-    return {stem.removesuffix(ending) for ending in _LABEL_ENDINGS if stem.endswith(ending)}
+    """Return the stems of images that a label of this stem, in lower case, may belong to."""
+    endings = (ending.lower() for ending in _LABEL_ENDINGS)
+    return {stem.removesuffix(ending) for ending in endings if stem.endswith(ending)}
 
 
 def visible_files(folder: Path) -> list[Path]:

@@ -155,7 +155,7 @@ def id_tables(classes: ClassSet, numbering: Mapping[int, str] | None = None) -> 
         if name not in id_of:
             raise InputError(
                 f"--classes: '{name}' is no class of this layout{nearest(name, id_of)} "
-                f"(its classes: {', '.join(id_of)})"
+                f"(its classes: {', '.join(id_of)}); name yours, such as --classes {','.join([*id_of][:2])}"
             )
         table[id_of[name]] = train_id
     return table, known

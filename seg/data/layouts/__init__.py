@@ -62,7 +62,8 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
     """Return the layout of a folder for labels of ``classes``.
 
     GTA5 has the folders of layout ``folders``. It is told by names of five digits, where its ids
-    are the ids that the classes have anyway. CamVid divided by its light has to be named.
+    are the ids that the classes have anyway. CamVid is told by its folder ``trainannot``, and has to
+    be named where it is divided by its light.
 
     Raises:
         InputError: no layout fits, or several do; ``flag`` names the layout in the error.
@@ -72,6 +73,8 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
     fitting = [name for name in fits if not name.startswith("camvid-")]
     if {"gta5", "folders"} <= {*fitting}:
         fitting.remove("folders" if _is_gta5(root, split, classes) else "gta5")
+    if {"camvid", "folders"} <= {*fitting}:
+        fitting.remove("folders")
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
@@ -89,7 +92,8 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
 
 def _is_gta5(root: Path, split: str, classes: ClassSet) -> bool:
     gta5 = named_layout("gta5")
-    stems = [image.stem for image, _ in gta5.pairs(root, split)]
-    if classes.by_color or not all(len(stem) == 5 and stem.isdecimal() for stem in stems):
+    pairs = gta5.pairs(root, split)
+    named = all(len(image.stem) == 5 and image.stem.isdecimal() for image, _ in pairs)
+    if classes.by_color or not named or not any(label.is_file() for _, label in pairs):
         return False
     return classes.numbering.items() <= (gta5.ids or {}).items()

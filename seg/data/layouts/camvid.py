@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from dem_apps.errors import InputError
 from seg.data.layouts.layout import Layout, Pairs, listed
 
 #: Names of the classes, with Cityscapes' name where the class is the same.
@@ -35,6 +36,8 @@ def _day_pairs(root: Path, split: str) -> Pairs:
 
 
 def _with_labels(root: Path, images: list[Path]) -> Pairs:
+    if not (root / "trainannot").is_dir():
+        raise InputError(f"{root}: has no folder trainannot")
     return [(image, root / f"{image.parent.name}annot" / image.name) for image in images]
 
 

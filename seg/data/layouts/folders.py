@@ -1,16 +1,27 @@
 """Own data: ``images/train/…`` and ``labels/train/…`` (or ``val``), or ``images`` and ``labels`` for both.
 
-``train/images/…`` and ``train/labels/…`` are read alike, and ``masks`` or ``annotations`` in place of ``labels``. A
-folder that holds images itself needs none of them: it is read as unlabelled, but for labels beside the images.
+``train/images/…`` and ``train/labels/…`` are read alike, and the other names of :data:`IMAGE_FOLDERS` and
+:data:`LABEL_FOLDERS`. A folder that holds images itself, or in ``train`` and ``val``, needs none of them: it is read
+as unlabelled, but for labels beside the images.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from dem_apps.errors import InputError
-from seg.data.files import IMAGE_SUFFIXES, find_labels, image_files, left_out
+from seg.data.files import (
+    IMAGE_FOLDERS,
+    IMAGE_SUFFIXES,
+    LABEL_FOLDERS,
+    LABEL_SUFFIXES,
+    find_labels,
+    image_files,
+    left_out,
+    visible_files,
+)
 from seg.data.layouts.layout import Layout, Pairs
 
 #: Names of the folder of a split, in any case and with a year behind, in order of preference.
@@ -37,7 +48,9 @@ def about_splits(root: Path, split: str) -> str | None:
 
     It says that no folder is known as a split, or that a test split is scored.
     """
-    images = root / "images" if _place(root, split) == root else root
+    images = _images_of(root)
+    if _place(root, split) != root or not images.is_dir():
+        images = root
     splits = split_folders(images)
     folders = _folders(images)
     name = splits.get(split, "")
@@ -54,8 +67,28 @@ def about_splits(root: Path, split: str) -> str | None:
 def _place(root: Path, split: str) -> Path:
     """Return where ``images`` and ``labels`` lie: the root, or the split's folder if splits come first."""
     names = split_folders(root)
-    first = any((root / name / "images").is_dir() for name in names.values())
-    return root / names.get(split, split) if first and not (root / "images").is_dir() else root
+    first = any(_images_of(root / name).is_dir() for name in names.values())
+    return root / names.get(split, split) if first and not _images_of(root).is_dir() else root
+
+
+def _images_of(place: Path) -> Path:
+    """Return the folder of images in a place, whatever its name; ``images`` where there is none."""
+    return next(iter(_known(place, IMAGE_FOLDERS)), place / IMAGE_FOLDERS[0])
+
+
+def _labels_of(place: Path) -> Path:
+    """Return the folder of labels in a place, the first with a label image; ``labels`` where there is none."""
+    found = _known(place, LABEL_FOLDERS)
+    for folder in found[: len(found) if len(found) > 1 else 0]:
+        if any(file.suffix.lower() in LABEL_SUFFIXES for file in visible_files(folder)):
+            return folder
+    return next(iter(found), place / LABEL_FOLDERS[0])
+
+
+def _known(place: Path, names: Sequence[str]) -> list[Path]:
+    """Return the folders of these names, in their order, in any case."""
+    plain = {name.lower(): name for name in _folders(place)}
+    return [place / plain[name] for name in names if name in plain]
 
 
 def _split_of(images: Path, labels: Path, split: str) -> tuple[Path, Path]:
@@ -78,12 +111,12 @@ def _holds_images(root: Path) -> bool:
 
 def _pairs(root: Path, split: str) -> Pairs:
     place = _place(root, split)
-    images = place / "images"
-    labels = place / "labels"
-    others = (place / name for name in ("masks", "annotations"))
-    labels = next(filter(Path.is_dir, [labels, *others]), labels)
-    if not images.is_dir() and not labels.is_dir() and _holds_images(root):
-        images = root  # unlabelled images, or labels beside them
+    images = _images_of(place)
+    labels = _labels_of(place)
+    if not images.is_dir() and not labels.is_dir():
+        own = [root, *(root / name for name in split_folders(root).values())]
+        if any(map(_holds_images, own)):
+            images = root  # unlabelled images, or labels beside them
     images, labels = _split_of(images, labels, split)
     if not images.is_dir():
         raise InputError(f"{root}: has no folder {images.relative_to(root)}")

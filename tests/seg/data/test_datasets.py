@@ -21,7 +21,7 @@ from seg.data.labels import (
     load_classes,
     named_classes,
 )
-from seg.data.layouts import found_layout
+from seg.data.layouts import found_layout, named_layout
 from seg.data.settings import DataConfig, SourceConfig, TargetDataConfig
 
 SYNTHIA_16 = load_classes(str(ROOT / "configs/seg/classes/synthia16.yaml"))
@@ -229,13 +229,40 @@ def test_parts_of_the_validation_set_share_no_image(tmp_path):
     (("a.jpg", "more/b.jpg"), load_classes("crop,weed"), "folders"),
     (("leftImg8bit/train/x/x_leftImg8bit.png",), CITYSCAPES_CLASSES, "cityscapes"),
     (("RGB/0000000.png",), CITYSCAPES_CLASSES, "synthia"),
-    (("train/0001TP_1.png", "test/0001TP_2.png", "val/b.png"), load_classes("sky,road"), "camvid"),
+    (("images/00001.png", "masks/00001.png"), CITYSCAPES_CLASSES, "folders"),
+    (("train/0001TP_1.png", "trainannot/0001TP_1.png"), load_classes("sky,road"), "camvid"),
+    (("train/1.png", "val/b.png"), load_classes("sky,road"), "folders"),
 )
 def test_the_layout_is_found(files, classes, expected, tmp_path):
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(b"")
     assert found_layout(tmp_path, "train", classes, "--source.layout") == expected
+
+
+@pytest.mark.parametrize(
+    "files",
+    [  # of Pascal VOC, LabelMe, KITTI, Supervisely, Roboflow and Cityscapes, and other spellings
+        "JPEGImages/a.jpg SegmentationClass/a.png",
+        "JPEGImages/a.jpg SegmentationClassPNG/a.png SegmentationClass/a.npy",
+        "image_2/a.png semantic/a.png",
+        "img/a.jpg masks_machine/a.png ann/a.json",
+        "train/a.jpg train/a_mask.png train/_classes.csv",
+        "Images/a.jpg Masks/a.png",
+        "train/image/a.jpg train/mask/a.png",
+        "images/a.jpg masks/a.png labels/a.txt",
+        "images/a_leftImg8bit.png labels/a_gtFine_labelIds.png labels/a_gtFine_color.png",
+    ],
+)
+def test_folders_have_the_names_that_other_tools_give(files, tmp_path):
+    image, label, *others = (tmp_path / file for file in files.split())
+    save(image, noise(0, 8, 6))
+    save(label, np.zeros((6, 8), np.uint8))
+    for other in others:
+        other.parent.mkdir(exist_ok=True)
+        other.write_bytes(b"")
+    layout = found_layout(tmp_path, "train", load_classes("a,b"), "--source.layout")
+    assert named_layout(layout).pairs(tmp_path, "train") == [(image, label)]
 
 
 def test_what_no_layout_fits_is_told_what_to_do(tmp_path):

@@ -207,3 +207,17 @@ def test_names_that_are_no_utf8_can_be_written():
 
 def test_a_stem_of_its_own_is_the_name():
     assert flat_names(["val/a/0.png", "val/b/0.png", "val/b/1.png"]) == ["val_a_0", "val_b_0", "1"]
+
+
+def test_cityscapes_own_folders_are_images_and_labels(tmp_path):
+    names = [f"frankfurt/frankfurt_000000_00000{number}" for number in range(2)]
+    for name in names:
+        save(tmp_path / "leftImg8bit" / f"{name}_leftImg8bit.png")
+        for kind in ("color", "instanceIds", "labelIds", "labelTrainIds"):
+            save(tmp_path / "gtFine" / f"{name}_gtFine_{kind}.png", (6, 8), 7)
+    images = find_images(tmp_path)  # of the whole data set as well
+    assert images == find_images(tmp_path / "leftImg8bit")
+    relative = [image.relative_to(tmp_path / "leftImg8bit") for image in images]
+    labels = find_labels(tmp_path / "gtFine", relative, tmp_path / "leftImg8bit")
+    expected = [tmp_path / "gtFine" / f"{name}_gtFine_labelIds.png" for name in names]
+    assert [*labels.values()] == expected
