@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import yaml
@@ -12,7 +14,15 @@ from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.files import evenly
 from seg.data.labels import IGNORE_INDEX, ClassSet, named_classes
-from seg.data.numbering import Held, class_values, look, numbering, smoothed_edges, together
+from seg.data.numbering import (
+    BLACK_WHITE,
+    Held,
+    class_values,
+    look,
+    numbering,
+    smoothed_edges,
+    together,
+)
 from seg.data.statistics import each_file
 
 #: Number of labels that tell whether the classes are Cityscapes'.
@@ -45,8 +55,16 @@ def found_classes(
         named is None and numbering(together([look(file) for file in evenly(files, _FEW)]), None)
     ):
         return None
-    held = together(list(each_file(look, files, workers, "looking at the labels")))
+    looks = iter([*each_file(look, files, workers, "looking at the labels")])
+    by_root: dict[Path, list[Held]] = {}
+    for each in datasets:
+        labels = [label for _, label in each.files if label is not None]
+        by_root.setdefault(each.root, []).extend(islice(looks, len(labels)))
+    parts = [together(each) for each in by_root.values() if each]
+    held = together(parts)
     classes = _classes_of(held, named)
+    if {tuple(class_values(part.pixels) or ()) for part in parts} == {BLACK_WHITE, (0, 1)}:
+        classes = replace(_named(named, 2), ids=BLACK_WHITE)
     if classes is None:
         return None
     holding = _holding(held, classes)

@@ -41,6 +41,8 @@ _MANY, _FEW = 0.3, 0.03
 #: Share of the pixels by which more must mean a class in another numbering.
 #: Labels are then read in that.
 _GAIN = 0.2
+#: Ids of masks in black and white; others have 0 and 1 for the same.
+BLACK_WHITE = (0, 255)
 _NAMES = set(CITYSCAPES_CLASSES.names)
 #: id → class name by numbering; some converters write 19 where others write 255.
 _NUMBERINGS = {
@@ -98,6 +100,11 @@ def as_numbered(
         if label_map is not None:
             return _mapped(label_map, classes, layout)
     held = together([look(file, layout) for file in evenly(files, _LABELS)])
+    zero_one = held.pixels[1] and not held.pixels[2:].any()
+    if layout.ids is None and classes.ids == BLACK_WHITE and zero_one:
+        return replace(layout, ids=dict(enumerate(classes.names))), [
+            f"the labels, such as {held.file}, hold 0 and 1 for the classes' 0 and 255"
+        ]
     name = _cityscapes_numbering(held, classes, layout)
     if name is None:
         if held.colors and not held.pixels.any():

@@ -132,3 +132,17 @@ def test_the_check_covers_the_labelled_part(tiny_pair, target, use, images, caps
     assert check_pair(pair) == 1
     error = f"error: labelled target train: {label}: the image cannot be read"
     assert error in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("whites", [(255, 1), (1, 255)], ids=["source", "target"])
+def test_masks_of_0_and_255_and_of_0_and_1_are_the_same_classes(whites, tmp_path):
+    drawn = np.repeat([0, 1], (30, 18)).reshape(6, 8).astype(np.uint8)
+    for domain, white in zip(("mine", "theirs"), whites, strict=True):
+        for name in "abc":
+            save(tmp_path / domain / "images" / f"{name}.jpg", noise(0, 8, 6))
+            save(tmp_path / domain / "masks" / f"{name}.png", drawn * np.uint8(white))
+    source = SourceConfig(root=str(tmp_path / "mine"))
+    pair = open_pair(source, TargetDataConfig(root=str(tmp_path / "theirs")), None)
+    assert len(pair.classes) == 2
+    for split in ("source train", "target val"):
+        np.testing.assert_array_equal(pair.splits[split][0].label, drawn)
