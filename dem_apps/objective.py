@@ -49,8 +49,9 @@ class EntropyObjective(nn.Module):
             Triton on a GPU); ``eager`` the one-pass form in PyTorch; ``reference`` the plain equations. The
             numbers are the same up to rounding. With ``class_mask``, ``reduction="none"`` or ``torch.func``, or without
             a one-pass form, every backend uses the plain equations. Only these have a second derivative
-            (``create_graph=True``). ``torch.func`` serves ``grad``, ``vjp``, ``jvp``, ``linearize``, ``jacrev``,
-            ``jacfwd`` and ``hessian``, of objectives with class marginals in ``eval()`` alone, and ``vmap`` of none.
+            (``create_graph=True``), in which δ of AdaDEM and p̄ of ``info-max`` are constants. ``torch.func`` serves
+            ``grad``, ``vjp``, ``jvp``, ``linearize``, ``jacrev``, ``jacfwd`` and ``hessian``, of objectives with class
+            marginals in ``eval()`` alone, and ``vmap`` of none.
         balance: γ of ``reduction="balanced"``: an element of a predicted class of n elements weighs n^-γ; 1 averages
             within each predicted class first, 0 is the plain mean (see :func:`dem_apps.reduction.class_weights`).
 
@@ -183,7 +184,7 @@ class EntropyObjective(nn.Module):
         Returns:
             a float32 scalar (float64 for float64 logits), or with ``none`` the logits' shape without ``dim``. With
             torch.distributed initialised, counts and class sums are those of all processes, so every process has to
-            make the call; the mean of their results is the loss of the joined batch.
+            make the call; the mean of their results is the loss of the joined batch, under ``mean`` and ``balanced``.
 
         Raises:
             ValueError: integer logits, a class count, mask or reduction that does not fit.

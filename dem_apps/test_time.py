@@ -43,8 +43,9 @@ class TestTimeAdapter:
         method: of :data:`dem_apps.test_time_methods.METHODS`; each class tells its paper and options.
         objective: minimised; a name of :func:`dem_apps.build_objective`.
             ``none``, ``bn`` and ``lab`` minimise nothing.
-        lr: learning rate of a named optimiser.
-        optimizer: ``sgd`` (momentum 0.9), ``adam``, ``adamw``, or a function that makes one from parameters.
+        lr: learning rate of a named optimiser, or of a class.
+        optimizer: ``sgd`` (momentum 0.9), ``adam``, ``adamw``, a class of torch, or a function of the parameters that
+            makes one, with a rate of its own.
         reduction: ``mean`` over elements, or ``balanced``, the mean within each predicted class and then over classes.
         parameters: that learn: ``normalisation`` (scale and shift of PyTorch's batch, instance, group, layer and RMS
             norms and their subclasses), ``all``, or a regular expression searched in their names. None is the method's
@@ -134,6 +135,7 @@ class TestTimeAdapter:
         #: By which statistics batch norm normalises, and the share of the batch's, of ``batch``; None is the default.
         self.batch_norm = network.batch_norm
         self.bn_alpha = network.bn_alpha
+        self._closed = False
 
     @property
     def predictor(self) -> nn.Module:
@@ -167,7 +169,7 @@ class TestTimeAdapter:
                 that does not fit.
             With every error the call has changed nothing; under ``episodic`` it has begun anew.
         """
-        images = checked_images("images", images)
+        images = self._given(images)
         with _gradients():
             # a forward under no_grad() may have left weights there without gradients
             torch.clear_autocast_cache()
@@ -189,7 +191,7 @@ class TestTimeAdapter:
             NotFiniteError: a prediction is NaN.
             ValueError: the same as for a call, and a method that minimises nothing.
         """
-        images = checked_images("images", images)
+        images = self._given(images)
         with _gradients():
             if self.optimizer is None:
                 raise InputError(
@@ -208,6 +210,13 @@ class TestTimeAdapter:
     def close(self) -> None:
         """Restore the model's modes and ``requires_grad`` flags; it stays adapted."""
         self._learner.network.close()
+        self._closed = True
+
+    def _given(self, images: Any) -> Tensor:
+        """Return the images of a call; an InputError after :meth:`close`, or for what are none."""
+        if self._closed:
+            raise InputError("adapter: is closed, and its model's flags are restored; make another")
+        return checked_images("images", images)
 
     def state_dict(self) -> State:
         """Copies of all that an exact continuation needs but weights that never learn, for ``weights_only=True``."""

@@ -81,9 +81,9 @@ class DecoupledObjective(EntropyObjective):
             if spec.norm is None
             else entropy.reward_norm(logits, dim, spec.norm, spec.delta, class_mask)
         )
-        total = spec.alpha if spec.calibrator == "self" else None
+        # each row sums to 1 but for rounding, which large logits would make visible
         return entropy.calibrated_cadf(
-            logits, spec.alpha * calibration, delta, dim, class_mask, total
+            logits, spec.alpha * calibration, delta, dim, class_mask, total=spec.alpha
         )
 
     def observe(self, sums: Tensor, counts: Tensor) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from dem_apps.entropy import Mask, computed_in
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask
+from dem_apps.test_time_methods.method import Method, checked_images, fitted_mask
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -69,7 +69,8 @@ def lab_statistics(
     The (B, 3, H, W) images are normalised by ``mean`` and ``std``, of RGB from 0 to 1.
     """
     parts = []
-    for images in batches:
+    for batch in batches:
+        images = checked_images("batches", batch)
         counted = fitted_mask(None, images, images)
         moments = _moments(rgb_to_lab(_plain(images, mean, std)), counted)
         parts.append(torch.cat(moments, 1)[..., 0, 0])

@@ -60,6 +60,7 @@ class Learner:
         self._build(num_classes=num_classes or 2)  # to refuse mistakes now
         self.num_classes = num_classes
         self.optimizer = _optimizer(network, optimizer, lr)
+        self._made_of = [str(objective), type(self.optimizer).__name__]
         # without any state yet: what reset() goes back to
         self._first_optimizer = _state(self.optimizer)
         # on the CPU: the same draws on every device
@@ -214,6 +215,7 @@ class Learner:
     def state_dict(self) -> State:
         """All that the next step depends on, without the weights that never learn."""
         return {
+            "made_of": self._made_of,
             "network": self.network.state_dict(),
             "optimizer": _state(self.optimizer),
             "num_classes": self.num_classes,
@@ -224,6 +226,12 @@ class Learner:
 
     def load_state_dict(self, state: State) -> None:
         """Continue from a :meth:`state_dict` of a learner made with the same arguments."""
+        made_of = state.get("made_of", self._made_of)  # an older state does not say
+        if made_of != self._made_of:
+            raise InputError(
+                f"state: is of objective and optimiser {' and '.join(made_of)}, and this adapter has "
+                f"{' and '.join(self._made_of)}"
+            )
         self.network.load_state_dict(state["network"])
         if state["objective"] is not None:
             self.prepare(state["num_classes"], next(self.network.model.parameters()).device)
@@ -244,9 +252,16 @@ def _optimizer(
     if isinstance(optimizer, str):
         known: Any = OPTIMIZERS[one_of("optimizer", optimizer, list(OPTIMIZERS))]
         optimizer = partial(known, lr=lr)
+    elif isinstance(optimizer, type):
+        optimizer = partial(optimizer, lr=lr)
     if not callable(optimizer):
         raise InputError(
             f"optimizer: expected one of {', '.join(OPTIMIZERS)}, or a function that makes one, such as "
             "lambda parameters: torch.optim.SGD(parameters, lr=0.01)"
         )
-    return optimizer(network.weights.values()) if network.weights else None
+    if not network.weights:
+        return None
+    made = optimizer(network.weights.values())
+    if not isinstance(made, torch.optim.Optimizer):
+        raise InputError(f"optimizer: expected an optimiser of torch, got {type(made).__name__}")
+    return made

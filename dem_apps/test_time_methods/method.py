@@ -134,9 +134,11 @@ def fitted_mask(mask: Mask, images: Tensor, logits: Tensor) -> Tensor:
     pixels = tuple(images.shape[:1] + images.shape[2:])
     fits = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.ndim == len(elements)
     if not fits or tuple(mask.shape) not in (elements, pixels):
+        of_images = f" or {pixels} (the images without channels)"
+        is_image = len(pixels) == len(elements) and pixels != elements
         raise InputError(
-            f"mask: expected a boolean tensor of shape {elements} (the logits without classes) or {pixels} (the "
-            "images without channels)"
+            f"mask: expected a boolean tensor of shape {elements} (the logits without classes){of_images * is_image}"
+            f", got {type(mask).__name__} {tuple(getattr(mask, 'shape', ()))} of {getattr(mask, 'dtype', 'no dtype')}"
         )
     if tuple(mask.shape) == elements:
         return mask.clone()  # torch keeps no tensor of inference mode for gradients

@@ -52,10 +52,14 @@ def find_logits(output: Any) -> Tensor:
     )
 
 
+#: Fewest values whose range tells: of two logits both are between 0 and 1 often enough.
+_TELLING = 32
+
+
 def refuse_probabilities(output: Tensor, name: str = "model") -> None:
     """Refuse an output (B, C, …) that is probabilities.
 
-    Softmax is found by its sum, and sigmoids by their range.
+    Softmax is found by its sum, and sigmoids by their range where there are enough values to tell.
 
     Raises:
         InputError: the output is probabilities.
@@ -63,7 +67,12 @@ def refuse_probabilities(output: Tensor, name: str = "model") -> None:
     values, rounding = output.detach().float(), max(1e-3, 4 * torch.finfo(output.dtype).eps)
     if output.shape[1] > 1 and ((values.sum(1) - 1).abs() <= rounding).all():
         what = "sums to one over the classes"
-    elif (values >= 0).all() and (values <= 1).all() and (values > 0).any():
+    elif (
+        values.numel() >= _TELLING
+        and (values >= 0).all()
+        and (values <= 1).all()
+        and (values > 0).any()
+    ):
         what = "lies between 0 and 1 everywhere"
     else:
         return
@@ -208,10 +217,16 @@ class AdaptedNetwork:
                 f"images: the network does not take {images.dtype} of shape {tuple(images.shape)}: {first_words(error)}"
             ) from error
         logits = self.logits_of(output)
-        if not isinstance(logits, Tensor) or logits.ndim not in (2, 4):
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        got = type(logits).__name__
+        if isinstance(logits, Tensor):
+            got = f"{tuple(logits.shape)} of {logits.dtype}"
+        if (
+            not isinstance(logits, Tensor)
+            or not logits.is_floating_point()
+            or logits.ndim not in (2, 4)
+        ):
             raise InputError(
-                f"model: expected logits (B, C) or (B, C, H, W), got {shape}; logits_of= may take them out"
+                f"model: expected logits (B, C) or (B, C, H, W), got {got}; logits_of= may take them out"
             )
         if not self._checked and logits.numel():
             refuse_probabilities(logits)

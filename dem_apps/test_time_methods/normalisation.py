@@ -105,8 +105,8 @@ def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
     stored: dict[Any, Moments] = {}  # of the layers that run
 
     @torch.no_grad()
-    def mix(layer: Any, inputs: tuple[Tensor, ...]) -> None:
-        (features,) = inputs
+    def mix(layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        features = inputs[0] if inputs else named["input"]
         if features.numel() <= features.shape[1]:  # a single value per channel has no variance
             return
         layer.training = share == 1.0
@@ -121,6 +121,6 @@ def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
 
     with ExitStack() as hooks:
         for layer in tracking(model):
-            hooks.enter_context(layer.register_forward_pre_hook(mix))
+            hooks.enter_context(layer.register_forward_pre_hook(mix, with_kwargs=True))
             hooks.enter_context(layer.register_forward_hook(put_back, always_call=True))
         yield

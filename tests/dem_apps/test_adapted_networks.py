@@ -38,6 +38,24 @@ def test_logits_are_found_in_the_outputs_of_networks(end):
     assert torch.equal(second(images), adapter_of("tent")(images))
 
 
+def test_two_logits_between_0_and_1_are_logits():
+    model = Ends(lambda z: torch.tensor([[0.9, 0.3]]) + 0 * z.mean())
+    assert adapter_of("none", model)(batches(1)[0][:1]).shape == (1, 2)
+
+
+def test_batch_norm_that_is_called_by_keyword():
+    class ByKeyword(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm2d(3).double()
+
+        def forward(self, images):
+            return self.norm(input=images)
+
+    (images,) = batches(1)
+    assert adapter_of("bn", ByKeyword())(images).shape == images.shape
+
+
 @cases(
     (lambda z: z.softmax(1), "sums to one over the classes, so it is probabilities"),
     (lambda z: z.bfloat16().softmax(1), "sums to one over the classes, so it is probabilities"),
@@ -45,6 +63,7 @@ def test_logits_are_found_in_the_outputs_of_networks(end):
     (lambda z: z[:, :1].sigmoid(), "lies between 0 and 1 everywhere, so it is probabilities"),
     (lambda z: (z, z), "no logits were found"),
     (lambda z: z.flatten(2), "expected logits \\(B, C\\) or \\(B, C, H, W\\)"),
+    (lambda z: z.long(), "expected logits .* of torch.int64"),
     (lambda z: z[:, :1], "one logit per element.* give logits_of=lambda output: torch.cat"),
     (lambda z: z.repeat(1, 2, 1, 1), "num_classes: is 5, but the network's logits have 10"),
 )

@@ -65,6 +65,7 @@ def test_what_minimises_nothing_needs_no_classes(method):
         {"optimizer": torch.optim.SGD([torch.ones(1)])},
         "optimizer: expected one of sgd, adam, adamw, or a function",
     ),
+    ({"optimizer": lambda _parameters: None}, "optimizer: expected an optimiser of torch"),
     ({"parameters": ["norm.weight"]}, r"parameters: '\['norm.weight'\]' is no regular expression"),
 )
 def test_mistakes_are_refused_before_any_image(arguments, sentence):
@@ -73,6 +74,11 @@ def test_mistakes_are_refused_before_any_image(arguments, sentence):
     flags = [value.requires_grad for value in model.requires_grad_(True).parameters()]
     refuses(sentence, TestTimeAdapter, model, **arguments)
     assert [value.requires_grad for value in model.parameters()] == flags
+
+
+def test_a_class_of_optimisers_has_the_rate():
+    (group,) = TestTimeAdapter(tiny(), lr=0.25, optimizer=torch.optim.SGD).optimizer.param_groups
+    assert group["lr"] == 0.25
 
 
 @pytest.mark.parametrize("method", METHODS)

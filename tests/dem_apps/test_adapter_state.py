@@ -99,6 +99,22 @@ def test_states_of_other_adapters_are_refused():
         adapter_of("tent", parameters="all").load_state_dict,
         state,
     )
+    (images,) = batches(1)
+    for options in ({"objective": "entropy"}, {"optimizer": "adam"}):
+        other = adapter_of("tent", **options)
+        other(images)
+        weight = other.model.norm.weight.detach().clone()
+        refuses(
+            "^state: is of objective and optimiser adadem and SGD", other.load_state_dict, state
+        )
+        assert torch.equal(other.model.norm.weight, weight)
+
+
+def test_a_closed_adapter_takes_no_images():
+    adapter, (images,) = adapter_of("tent"), batches(1)
+    adapter.close()
+    refuses("^adapter: is closed", adapter, images)
+    refuses("^adapter: is closed", adapter.start, images)
 
 
 def test_parameters_that_were_replaced_are_one_sentence():

@@ -244,3 +244,11 @@ def test_casts_of_the_model_do_not_change_the_class_marginals(steps):
             model.load_state_dict(state, assign=step == "assign")
         assert model[1].class_marginals.dtype == torch.float32
         assert torch.equal(model[1].class_marginals, twin.class_marginals)
+
+
+@pytest.mark.parametrize("name", ["adadem", "adadem-mec", "adadem-norm"])
+def test_a_constant_on_the_logits_changes_nothing(name):
+    logits = torch.randn(64, 5, generator=torch.Generator().manual_seed(0)).mul(64).round() / 64
+    plain, raised = (build_objective(name, 5, backend="reference") for _ in range(2))
+    for _ in range(20):  # class marginals are rounded
+        torch.testing.assert_close(plain(logits, 1), raised(logits + 1024, 1), rtol=1e-5, atol=1e-6)
