@@ -87,7 +87,7 @@ def test_what_was_adapted_goes_on(kind, folders, run_here):
         json.loads(Path("out/adapt.json").read_text())["labels"]["after"], abs=0.01
     )
     if kind == "function":  # no code runs that a file names
-        refuses(r"give --model mine_of_spec:build --weights out/adapted/a\.pth", load, "out")
+        refuses(r"give --model=mine_of_spec:build --weights=out/adapted/a\.pth", load, "out")
     else:
         assert (
             load("out", device="cpu").description.origin
