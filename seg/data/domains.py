@@ -93,7 +93,9 @@ class DomainPair:
 
         The text is empty where there are none.
         """
-        return left_out(dataset.image_folder for dataset in self.splits.values())
+        datasets = [*self.splits.values()]
+        labels = [label for dataset in datasets for _, label in dataset.files]
+        return left_out((dataset.image_folder for dataset in datasets), labels)
 
     def layouts_found(self) -> str:
         """Return which layouts were found where none was named, and the flags that name others.

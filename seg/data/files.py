@@ -140,15 +140,15 @@ def image_files(folder: Path) -> list[Path]:
     return list(filter(is_image, files))
 
 
-def left_out(folders: Iterable[Path]) -> str:
-    """Count the files below folders that are no images, by suffix.
+def left_out(folders: Iterable[Path], labels: Iterable[Path | None] = ()) -> str:
+    """Count the files below folders that are no images, and none of the labels, by suffix.
 
     Returns:
         A text such as ``, left out: 2 .heic, 1 .png``; empty where there are none.
     """
     counts = Counter[str]()
     for folder in set(folders):
-        others = set(visible_files(folder)) - set(image_files(folder))
+        others = set(visible_files(folder)) - {*image_files(folder), *labels}
         counts.update(file.suffix.lower() or "without suffix" for file in others)
     numbers = ", ".join(f"{number:,} {suffix}" for suffix, number in sorted(counts.items()))
     return numbers and f", left out: {numbers}"

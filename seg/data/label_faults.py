@@ -16,7 +16,7 @@ from seg.data.files import evenly, find_labels
 from seg.data.labels import IGNORE_INDEX, ClassSet, Ids, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.numbering import Held, as_numbered, held_in, look, smoothed_edges
-from seg.data.pixel_format import Counts
+from seg.data.pixel_format import SIDEWAYS, Counts
 from seg.data.read_images import read_header
 from seg.data.read_labels import label_pixels, refuse_other_ground, refuse_unknown, train_ids
 
@@ -120,11 +120,14 @@ def check_label(
     report.held = held_in(label, pixels)
     height, width = pixels.ids.shape
     with suppress(InputError):  # the reading of the image says it
-        size = read_header(image).size
-        if size != (width, height):
-            report.warnings.append(
-                f"{label}: the label is {width}x{height} pixels, its image {size[0]}x{size[1]}"
+        header = read_header(image)
+        size, sentence = header.size, f"{label}: the label is {width}x{height} pixels, its image "
+        if size == (height, width) and header.orientation in SIDEWAYS:
+            report.errors.append(
+                f"{sentence}{size[0]}x{size[1]}, turned by its EXIF tag; turn the label likewise, or remove the tag"
             )
+        elif size != (width, height):
+            report.warnings.append(f"{sentence}{size[0]}x{size[1]}")
     return train_ids(pixels, classes, layout)
 
 

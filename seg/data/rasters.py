@@ -245,7 +245,8 @@ def ids_of(
     compression = str(source.profile.get("compress", "")).lower()
     if source.count - header.alpha != 1 or np.dtype(dtype).kind not in "iu":
         raise InputError(
-            f"{file}: a label image holds one id per pixel, and this one has {header.described}"
+            f"{file}: a label image holds one id per pixel, as a whole number, and this one has {header.described}; "
+            "gdal_translate -ot Byte IN OUT makes such numbers of others"
         )
     if compression in _LOSSY:
         raise InputError(f"{file}: {compression} rounds ids to other ids; save the label without")

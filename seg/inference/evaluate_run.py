@@ -64,7 +64,7 @@ def _print_answer(
     network = trained.spec if training is None else f"checkpoint {training.checkpoint}"
     print(f"result:      {main_score(result)} on {len(dataset)} {kind} ({network})")
     print(f"seen as:     {description.described}", *description.notes, *dataset.notes, sep="\n")
-    left = left_out([dataset.image_folder])
+    left = left_out([dataset.image_folder], [label for _, label in dataset.files])
     print_scores(result, f"{trained.spec}, {len(dataset)} images{left}")
 
 

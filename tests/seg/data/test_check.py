@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from support import cases, noise, save
+from support import cases, noise, refuses, save
 
 from dem_apps.errors import InputError
 from seg import adapt, evaluate, train
@@ -347,3 +347,13 @@ SHIFTED = np.diag([0, 50, 30, 20, 9]) @ np.eye(5, k=-1, dtype=int)  # label k is
 def test_labels_that_are_numbered_otherwise(table, sentence):
     found = other_numbering(table, range(5))
     assert found is None if sentence is None else found.startswith(sentence)
+
+
+def test_a_label_of_the_image_before_it_was_turned_is_an_error(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = tmp_path / "a.jpg"
+    Image.fromarray(noise(0, 48, 32)).save(image, exif=exif)
+    label = save(tmp_path / "a.png", np.arange(48 * 32).reshape(32, 48).astype(np.uint8) % 2)
+    sentence = "a.png: the label is 48x32 pixels, its image 32x48, turned by its EXIF tag"
+    refuses(sentence, look_at_labels, "x", [(image, label)], load_classes("a,b"))

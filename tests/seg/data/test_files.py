@@ -126,6 +126,7 @@ def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
     found = find_images(images)
     assert [file.name for file in found] == ["a.jpg", "b.png", "c.jpeg", "d.png", "d_mask_2.png"]
     assert left_out([images, images]) == ", left out: 2 .heic, 3 .png"
+    assert left_out([images], [images / "c.png", None]) == ", left out: 2 .heic, 2 .png"
     expected = ["a_mask.png", "b_Segmentation.png", "c.png", None, None]
     dataset = SegmentationDataset(tmp_path, "folders", "train", True, classes=CLASSES)
     assert [label.name for _, label in dataset.files] == expected[:3]
