@@ -96,6 +96,11 @@ def world_size() -> int:
     return dist.get_world_size() if together else 1
 
 
+def rank() -> int:
+    """Return this process's number among :func:`world_size`."""
+    return dist.get_rank() if world_size() > 1 else 0
+
+
 def summed_over_processes(*parts: Tensor) -> list[Tensor]:
     """Each tensor added over all processes, in one message; unchanged in a single process."""
     if world_size() == 1:

@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from dem_apps.reduction import summed_over_processes, world_size
+from dem_apps.reduction import rank, summed_over_processes, world_size
 from dem_apps.runtime.documents import Document
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
@@ -62,8 +61,7 @@ def evaluate(
     classes = dataset.classes
     scores = SegmentationScores(classes.names)
     label_free = torch.zeros(2 * len(classes) + 2, dtype=torch.float64)
-    rank = dist.get_rank() if world_size() > 1 else 0
-    for index in range(rank, len(dataset), world_size()):
+    for index in range(rank(), len(dataset), world_size()):
         sample = dataset[index]
         label = sample.label
         if label is None:

@@ -40,6 +40,8 @@ def plain_forward(network: nn.Module) -> Forward:
 
 #: The second size at which images are predicted, as a factor of each side.
 SCALE = 0.75
+#: Share of the pixels from which on a class counts in the stability.
+LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,12 @@ class Evidence:
         """
         return math.exp(-sum(share * math.log(share) for share in self.shares if share > 0))
 
-    def stability_on(self, reference: Evidence, least_share: float = 1e-3) -> float:
+    def stability_on(self, reference: Evidence) -> float:
         """Return the mean stability over the reference's classes.
 
-        Classes with at least ``least_share`` of its pixels count, a lost one as 0.
+        Classes with at least :data:`LEAST_SHARE` of its pixels count, a lost one as 0.
         """
-        counted = [index for index, share in enumerate(reference.shares) if share >= least_share]
+        counted = [index for index, share in enumerate(reference.shares) if share >= LEAST_SHARE]
         return sum(self.stability[index] or 0.0 for index in counted) / max(len(counted), 1)
 
     def stability_score(self, reference: Evidence) -> float:

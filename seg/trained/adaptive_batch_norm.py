@@ -15,11 +15,10 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
-from dem_apps.reduction import summed_over_processes, sums_in, world_size
+from dem_apps.reduction import rank, summed_over_processes, sums_in, world_size
 from dem_apps.test_time_methods.copies import Values, deep_copy
 from dem_apps.test_time_methods.normalisation import Moments, mixed, moments, tracking
 from seg.data.datasets import SegmentationDataset
@@ -153,7 +152,7 @@ def re_estimated_on(
     bn_alpha: float | None = None,
 ) -> Estimated:
     """:func:`re_estimated` on up to 64 images spread over a data set, as it is read, shared out over the processes."""
-    process = (dist.get_rank(), world_size()) if world_size() > 1 else (0, 1)
+    process = rank(), world_size()
     chosen, bands = evenly(range(len(dataset)), _MOST_IMAGES), dataset.pixels.bands
 
     def read(place: int) -> Tensor:
