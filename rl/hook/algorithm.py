@@ -198,7 +198,7 @@ def gymnasium_api(where: str) -> Iterator[None]:
         yield
     except (TypeError, ValueError) as error:
         *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-        caller = frame.f_globals["__name__"].partition(".")[0]
+        caller = frame.f_globals.get("__name__", "").partition(".")[0]
         if not _OLD_API.search(str(error)) or caller not in _CALLERS:
             raise
         raise InputError(
