@@ -337,13 +337,7 @@ def _resumed(config: Any, line: Settings, named: Settings) -> Any:
     with passed_on(where, InputError):
         _refuse_code(kind, document, line)
     free = {"resume", "run_dir", *line_only(kind), *marked(kind, "of_machine")}
-    given = Document()
-    for key, value in dotted(dataclasses.asdict(config), kind).items():
-        if key in named and key not in free:
-            set_nested(given, key, value)
-    again = _changed(saved, given)
-    if hasattr(again, "resolved"):  # as the run has recorded it
-        again = again.resolved()
+    again = _as_recorded(config, saved, set(named) - free)
     now, before = dotted(dataclasses.asdict(again)), dotted(dataclasses.asdict(saved))
     for key in dotted(named):
         # None leaves the choice to the run, which then has recorded another value
@@ -354,6 +348,16 @@ def _resumed(config: Any, line: Settings, named: Settings) -> Any:
                 f"a resumed run keeps its settings{instead}"
             )
     return dataclasses.replace(saved, **{key: getattr(config, key) for key in free & set(named)})
+
+
+def _as_recorded(config: Any, saved: Any, keys: set[str]) -> Any:
+    """Return a run's settings with these of a command, resolved as the run has recorded them."""
+    given = Document()
+    for key, value in dotted(dataclasses.asdict(config), type(config)).items():
+        if key in keys:
+            set_nested(given, key, value)
+    again = _changed(saved, given)
+    return again.resolved() if hasattr(again, "resolved") else again
 
 
 class Parser(argparse.ArgumentParser):

@@ -86,8 +86,7 @@ class Acting:
     def __call__(self, observations: Any, greedy: bool) -> np.ndarray:
         """Actions (N, …) for raw observations, (N, …) or a dictionary of such: the most probable ones, or drawn."""
         if self._noise is not None and not greedy:
-            arrays = observations.values() if isinstance(observations, dict) else [observations]
-            count = len(next(iter(arrays)))
+            count = _number(observations)
             changed = len(self._noise.exploration_matrices) != count
             if changed or self._steps % self._noise_steps == 0:
                 self._policy.reset_noise(count)
@@ -101,6 +100,12 @@ class Acting:
         with torch.no_grad():
             logits = self._network.actor(envs.scaled(observations.take(envs.columns, axis=1)))
         return np.asarray(logits.argmax(axis=1)) if greedy else drawn(log_softmax(logits)[1])
+
+
+def _number(observations: Any) -> int:
+    """The number of environments: arrays have a row for each, and so has each array of a dictionary."""
+    arrays = observations.values() if isinstance(observations, dict) else [observations]
+    return len(next(iter(arrays)))
 
 
 def play(

@@ -84,6 +84,15 @@ def evenly(items: Sequence[Item], most: int) -> list[Item]:
     return [items[place * len(items) // number] for place in range(number)]
 
 
+def _lies_among_labels(stem: str, stems: set[str]) -> bool:
+    """Return whether a stem lies in a folder of labels, and its image in one beside it or in the folder above."""
+    for images in ("", *(f"{name}/" for name in IMAGE_FOLDERS)):
+        image = _LABEL_FOLDER.sub(rf"\1{images}", stem)
+        if image != stem and _labelled_by(image) & stems:
+            return True
+    return False
+
+
 def check_out(out: Path, images: Path | None) -> None:
     """Raise an InputError where the folder ``out`` is used, or lies in the folder of images that it is made of."""
     refuse_used_folder(out, "--out")
@@ -130,11 +139,8 @@ def image_files(folder: Path) -> list[Path]:
             return False
         if file.suffix.lower() not in LABEL_SUFFIXES:
             return True
-        # images lie in a folder beside the labels' or in the one above
-        for images in ("", *(f"{name}/" for name in IMAGE_FOLDERS)):
-            image = _LABEL_FOLDER.sub(rf"\1{images}", stem)
-            if image != stem and _labelled_by(image) & stems:
-                return False
+        if _lies_among_labels(stem, stems):
+            return False
         return stem not in jpegs or not _is_mask(file)
 
     return list(filter(is_image, files))

@@ -55,18 +55,27 @@ def found_classes(
         named is None and numbering(together([look(file) for file in evenly(files, _FEW)]), None)
     ):
         return None
-    looks = iter([*each_file(look, files, workers, "looking at the labels")])
+    looks = [*each_file(look, files, workers, "looking at the labels")]
+    held = together(looks)
+    classes = _classes_of(held, named)
+    if _black_and_white(datasets, looks):
+        classes = replace(_named(named, 2), ids=BLACK_WHITE)
+    return None if classes is None else _described(classes, held)
+
+
+def _black_and_white(datasets: Sequence[SegmentationDataset], looks: Sequence[Held]) -> bool:
+    """Return whether the labels below one root hold 0 and 255, and those below another 0 and 1."""
+    left = iter(looks)
     by_root: dict[Path, list[Held]] = {}
     for each in datasets:
         labels = [label for _, label in each.files if label is not None]
-        by_root.setdefault(each.root, []).extend(islice(looks, len(labels)))
+        by_root.setdefault(each.root, []).extend(islice(left, len(labels)))
     parts = [together(each) for each in by_root.values() if each]
-    held = together(parts)
-    classes = _classes_of(held, named)
-    if {tuple(class_values(part.pixels) or ()) for part in parts} == {BLACK_WHITE, (0, 1)}:
-        classes = replace(_named(named, 2), ids=BLACK_WHITE)
-    if classes is None:
-        return None
+    return {tuple(class_values(part.pixels) or ()) for part in parts} == {BLACK_WHITE, (0, 1)}
+
+
+def _described(classes: ClassSet, held: Held) -> FoundClasses:
+    """Say how labels are read, and write the class file that reads them."""
     holding = _holding(held, classes)
     note = (
         f"classes  {holding}: taken as {len(classes)} classes, since no --classes names them"

@@ -100,8 +100,7 @@ def as_numbered(
         if label_map is not None:
             return _mapped(label_map, classes, layout)
     held = together([look(file, layout) for file in evenly(files, _LABELS)])
-    zero_one = held.pixels[1] and not held.pixels[2:].any()
-    if layout.ids is None and classes.ids == BLACK_WHITE and zero_one:
+    if layout.ids is None and _zero_one(held, classes):
         return replace(layout, ids=dict(enumerate(classes.names))), [
             f"the labels, such as {held.file}, hold 0 and 1 for the classes' 0 and 255"
         ]
@@ -118,6 +117,11 @@ def as_numbered(
         f"the labels, such as {held.file}, hold Cityscapes' {name} and are read so; if they mean something else, "
         "layout folders and a file for --classes say what"
     ]
+
+
+def _zero_one(held: Held, classes: ClassSet) -> bool:
+    """Return whether labels hold 0 and 1 where the classes are black and white."""
+    return classes.ids == BLACK_WHITE and bool(held.pixels[1]) and not held.pixels[2:].any()
 
 
 def _cityscapes_numbering(held: Held, classes: ClassSet, layout: Layout) -> str | None:

@@ -109,14 +109,17 @@ def _holds_images(root: Path) -> bool:
     return root.is_dir() and any(file.suffix.lower() in IMAGE_SUFFIXES for file in root.iterdir())
 
 
+def _lies_flat(root: Path) -> bool:
+    """Return whether images lie in the root or in a split's folder itself."""
+    return any(map(_holds_images, [root, *(root / name for name in split_folders(root).values())]))
+
+
 def _pairs(root: Path, split: str) -> Pairs:
     place = _place(root, split)
     images = _images_of(place)
     labels = _labels_of(place)
-    if not images.is_dir() and not labels.is_dir():
-        own = [root, *(root / name for name in split_folders(root).values())]
-        if any(map(_holds_images, own)):
-            images = root  # unlabelled images, or labels beside them
+    if not images.is_dir() and not labels.is_dir() and _lies_flat(root):
+        images = root  # unlabelled images, or labels beside them
     images, labels = _split_of(images, labels, split)
     if not images.is_dir():
         raise InputError(f"{root}: has no folder {images.relative_to(root)}")
