@@ -89,8 +89,7 @@ def search_plan(config: TrainConfig, trials: int) -> Plan:
     weight = config.ent_coef if isinstance(config.ent_coef, float) else DEFAULT_WEIGHT
     nearest = step * round(math.log10(max(weight, 10**low)) / step)
     first = {**_FIRST, LOG_COEFFICIENT: min(nearest, high)}
-    first = {name: first[name] for name in ranges}
-    plan = Plan(ranges, first, trials, config.seed, "return")
+    plan = Plan(ranges, {name: first[name] for name in ranges}, trials, config.seed, "return")
     if config.loss == "dem":
         return replace(plan, allowed=lambda values: dem_allows({**_FIRST, **options, **values}))
     return plan

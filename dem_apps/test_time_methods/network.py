@@ -217,14 +217,14 @@ class AdaptedNetwork:
                 f"images: the network does not take {images.dtype} of shape {tuple(images.shape)}: {first_words(error)}"
             ) from error
         logits = self.logits_of(output)
-        got = type(logits).__name__
-        if isinstance(logits, Tensor):
-            got = f"{tuple(logits.shape)} of {logits.dtype}"
         if (
             not isinstance(logits, Tensor)
             or not logits.is_floating_point()
             or logits.ndim not in (2, 4)
         ):
+            got = type(logits).__name__
+            if isinstance(logits, Tensor):
+                got = f"{tuple(logits.shape)} of {logits.dtype}"
             raise InputError(
                 f"model: expected logits (B, C) or (B, C, H, W), got {got}; logits_of= may take them out"
             )

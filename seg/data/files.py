@@ -41,10 +41,10 @@ _LONGEST_NAME = 255
 #: Formats that keep every number, in order of preference.
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif")
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
-#: Endings that a label's name has after its image's name, in order of preference.
+#: Endings that a label's name has after its image's name, in lower case and in order of preference.
 _LABEL_ENDINGS = (
     *("", "_mask", "_label", "_labels", "_masks", "_segmentation", "_seg", "_gt"),
-    *("_gtFine_labelIds", "_gtFine_labelTrainIds", "_labelIds", "_labelTrainIds", "_train_id"),
+    *("_gtfine_labelids", "_gtfine_labeltrainids", "_labelids", "_labeltrainids", "_train_id"),
 )
 #: Ending of Cityscapes' images, which its labels do not have.
 _CITYSCAPES_IMAGE = "_leftImg8bit"
@@ -86,11 +86,10 @@ def evenly(items: Sequence[Item], most: int) -> list[Item]:
 
 def _lies_among_labels(stem: str, stems: set[str]) -> bool:
     """Return whether a stem lies in a folder of labels, and its image in one beside it or in the folder above."""
-    for images in ("", *(f"{name}/" for name in IMAGE_FOLDERS)):
-        image = _LABEL_FOLDER.sub(rf"\1{images}", stem)
-        if image != stem and _labelled_by(image) & stems:
-            return True
-    return False
+    if not _LABEL_FOLDER.search(stem):
+        return False
+    places = ("", *(f"{name}/" for name in IMAGE_FOLDERS))
+    return any(_labelled_by(_LABEL_FOLDER.sub(rf"\1{each}", stem)) & stems for each in places)
 
 
 def check_out(out: Path, images: Path | None) -> None:
@@ -205,8 +204,7 @@ def _labels_by_stem(folder: Path, others: set[Path]) -> dict[str, Path]:
 
 def _labelled_by(stem: str) -> set[str]:
     """Return the stems of images that a label of this stem, in lower case, may belong to."""
-    endings = (ending.lower() for ending in _LABEL_ENDINGS)
-    return {stem.removesuffix(ending) for ending in endings if stem.endswith(ending)}
+    return {stem.removesuffix(ending) for ending in _LABEL_ENDINGS if stem.endswith(ending)}
 
 
 def visible_files(folder: Path) -> list[Path]:

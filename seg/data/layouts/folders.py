@@ -78,11 +78,12 @@ def _images_of(place: Path) -> Path:
 
 def _labels_of(place: Path) -> Path:
     """Return the folder of labels in a place, the first with a label image; ``labels`` where there is none."""
-    found = _known(place, LABEL_FOLDERS)
-    for folder in found[: len(found) if len(found) > 1 else 0]:
-        if any(file.suffix.lower() in LABEL_SUFFIXES for file in visible_files(folder)):
-            return folder
-    return next(iter(found), place / LABEL_FOLDERS[0])
+    found = _known(place, LABEL_FOLDERS) or [place / LABEL_FOLDERS[0]]
+    return found[0] if len(found) == 1 else next(filter(_holds_labels, found), found[0])
+
+
+def _holds_labels(folder: Path) -> bool:
+    return any(file.suffix.lower() in LABEL_SUFFIXES for file in visible_files(folder))
 
 
 def _known(place: Path, names: Sequence[str]) -> list[Path]:
