@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -65,12 +64,11 @@ def found_classes(
 
 def _black_and_white(datasets: Sequence[SegmentationDataset], looks: Sequence[Held]) -> bool:
     """Return whether the labels below one root hold 0 and 255, and those below another 0 and 1."""
-    left = iter(looks)
+    roots = (each.root for each in datasets for _, label in each.files if label is not None)
     by_root: dict[Path, list[Held]] = {}
-    for each in datasets:
-        labels = [label for _, label in each.files if label is not None]
-        by_root.setdefault(each.root, []).extend(islice(left, len(labels)))
-    parts = [together(each) for each in by_root.values() if each]
+    for root, held in zip(roots, looks, strict=True):
+        by_root.setdefault(root, []).append(held)
+    parts = map(together, by_root.values())
     return {tuple(class_values(part.pixels) or ()) for part in parts} == {BLACK_WHITE, (0, 1)}
 
 
