@@ -3,7 +3,9 @@
     python benchmarks/long_streams.py
 
 The rows are those of ``benchmarks/corruption_streams.py --stream continual --out docs/results/long_streams.csv``, by
-docs/results/long_streams_registration.txt and long_streams_lower_rates_registration.txt. Numbers in per cent.
+docs/results/long_streams_registration.txt and long_streams_lower_rates_registration.txt. Those of
+long_streams_again.csv, by long_streams_again_registration.txt, are of networks that were trained again, and have a
+control of their own. Numbers in per cent.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +33,8 @@ BEDS = {
     "long": "batch norm",
     "long_group_norm": "group norm",
     "long_layer_norm": "layer norm",
+    "long_group_norm_again": "group norm, trained again",
+    "long_layer_norm_again": "layer norm, trained again",
 }
 METHODS = {"tent": "Tent", "eata": "EATA, 2000", "eata:fisher_weight=1": "EATA", "sar": "SAR"}
 OBJECTIVES = {"entropy": "entropy", "adadem": "AdaDEM"}
@@ -40,8 +44,14 @@ Units = Mapping[Unit, float]
 
 
 def rows() -> list[Row]:
-    """All of them."""
+    """Those of the first networks."""
     return [*CsvRows(RESULTS / "long_streams.csv", KEYS).rows.values()]
+
+
+def again() -> list[Row]:
+    """Those of the networks that were trained again, as beds of their own."""
+    found = CsvRows(RESULTS / "long_streams_again.csv", KEYS).rows.values()
+    return [{**row, "bed": f"{row['bed']}_again"} for row in found]
 
 
 def by_rate(found: Sequence[Row]) -> str:
@@ -145,7 +155,7 @@ def _below(scores: Units, none: Scores) -> dict[str, int]:
 def main() -> None:
     """Print the tables and draw the figure."""
     options = parser_of(__doc__, out=IMAGES / "long_streams.svg").parse_args()
-    found = rows()
+    found = [*rows(), *again()]
     print(at_own_rates(found), by_rate(found), sep="")
     options.out.write_bytes(drawn(draw(found), "svg"))
 

@@ -45,7 +45,7 @@ HARM = keyed("adapt_harm", adapt_harm.KEYS)
 LABELLED = keyed("adapt_labelled", adapt_labelled.KEYS)
 RULES = adapt_rules.by_rule(RESULTS / "adapt_rules.csv")
 STEP, BALANCED = (keyed(name, adapt_step.KEYS) for name in ("adapt_step", "adapt_step_balanced"))
-LONG = long_streams.rows()
+LONG = [*long_streams.rows(), *long_streams.again()]
 LABELS = keyed("cifar_labels", cifar_labels.KEYS)
 ONE_PHOTOGRAPH = keyed("tpt_photographs", imagenet_corruptions.KEYS)
 
