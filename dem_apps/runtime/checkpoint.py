@@ -104,7 +104,7 @@ def _plain(value: Any, file: Path, path: str = "") -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_plain(item, file, f"{path}/{at}") for at, item in enumerate(value))
     if isinstance(value, np.ndarray):
-        return {_ARRAY: _plain(torch.from_numpy(value.copy(order="K")), file, path)}
+        return {_ARRAY: _plain(_in_its_order(value), file, path)}
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Tensor):
@@ -116,6 +116,16 @@ def _plain(value: Any, file: Path, path: str = "") -> Any:
         # in its own order in memory, on which the rounding of a sum depends
         return value.detach().cpu().clone()
     return value
+
+
+def _in_its_order(array: np.ndarray) -> Tensor:
+    """A copy in the same order in memory, of axes of one entry too: by them torch tells a picture's channels."""
+    copied = torch.from_numpy(array.copy(order="K"))
+    strides = [
+        abs(stride) // array.itemsize if size == 1 else own
+        for size, stride, own in zip(array.shape, array.strides, copied.stride(), strict=True)
+    ]
+    return copied.as_strided(copied.shape, strides)
 
 
 def _restored(value: Any) -> Any:

@@ -25,6 +25,8 @@ STATE = {
     },
     "arrays": {
         "observations": np.arange(12, dtype=np.uint8).reshape(3, 4).T,
+        # of one channel, as SB3's VecTransposeImage shows it
+        "grey": np.zeros((1, 2, 3, 1), np.float32).transpose(0, 3, 1, 2),
         "none": np.zeros((0, 2)),
         "backwards": np.arange(3)[::-1],
         "fixed": np.frombuffer(b"abc", np.uint8),
@@ -39,8 +41,8 @@ def test_a_state_comes_back(tmp_path):
     file = save_checkpoint(tmp_path / "checkpoints", "last", state)
     loaded = load_checkpoint(file.parent, "last")
     assert same(loaded, state)
-    # as pictures have them
-    assert loaded["arrays"]["observations"].strides == state["arrays"]["observations"].strides
+    for name in ("observations", "grey"):
+        assert loaded["arrays"][name].strides == state["arrays"][name].strides
     assert loaded["weights"]["a"].stride() == (1, 3)
     big = torch.zeros(100_000)
     smaller = save_checkpoint(tmp_path, "view", {"step": 0, "row": big[:1]})
