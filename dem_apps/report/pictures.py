@@ -54,9 +54,8 @@ def gallery(pictures: Sequence[Picture]) -> Gallery:
         images.setdefault(picture.image, {}).setdefault(picture.view, []).append(picture)
     for views in images.values():
         for view, shots in views.items():
-            if len({shot.uri for shot in shots}) == 1:
-                caption = ", ".join(shot.caption for shot in shots)
-                views[view] = [replace(shots[0], caption=caption)]
+            if len(shots) > 1 and len({shot.uri for shot in shots}) == 1:
+                views[view] = [replace(shots[0], caption=f"the same in {len(shots)} runs")]
     return [(name, list(views.items())) for name, views in images.items()]
 
 

@@ -141,7 +141,7 @@ class Result:
         why = used.verdict.reason + self._weak
         stopped = self.outcome.stopped
         if stopped:
-            state = "the statistics alone, before the first batch"
+            state = "the statistics alone, as before the first batch"
             if used.step:
                 state = f"the state after batch {used.step}"
             why = f"{stopped}{self._weak}, so it went back to {state}"

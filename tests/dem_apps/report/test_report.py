@@ -68,10 +68,10 @@ def test_settings_that_differ_and_a_picture_of_all_runs_once(tmp_path):
     source = page(*runs)
     settings = "setting source control loss entropy none method source minent seeds"
     assert settings in text_of(source)
-    pictures = [f"image of {name}" for name in ("a, source, control", "b, source", "b, control")]
+    pictures = [f"image of {name}" for name in ("a, the same in 2 runs", "b, source", "b, control")]
     assert all(f'alt="{name}"' in source for name in pictures)
     assert "image of a, control" not in source
-    assert "source, control</figcaption>" in source
+    assert "the same in 2 runs</figcaption>" in source
     alone = text_of(page(runs[0]))
     assert "method source seed 0" in alone
     assert "The effect of training" not in alone
