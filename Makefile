@@ -53,8 +53,10 @@ format: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 
+# In benchmarks what a change of the packages breaks: names, attributes and calls.
 types: $(READY)
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks --cache-dir .mypy_cache/benchmarks --implicit-reexport --no-strict-optional --no-warn-return-any --allow-untyped-calls --no-warn-unused-ignores --disable-error-code arg-type
 
 $(INSTALLED): pyproject.toml
 	@echo "$$INSTALLS"

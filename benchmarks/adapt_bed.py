@@ -223,9 +223,10 @@ def read_pair(file: Path) -> Pair:
         sums, agreements = (
             torch.from_numpy(saved[name]).double() for name in ("sums", "agreements")
         )
-        facts = [str(saved[name]) for name in ("family", "network", "folder")]
+        family, network, folder = (str(saved[name]) for name in ("family", "network", "folder"))
         views = [Views((), *each) for each in zip(sums, agreements, strict=True)]
-        return Pair(views, saved["tables"].astype(np.int64), *facts, bool(saved["shifted"]))
+        tables, shifted = saved["tables"].astype(np.int64), bool(saved["shifted"])
+        return Pair(views, tables, family, network, folder, shifted)
 
 
 def main() -> None:

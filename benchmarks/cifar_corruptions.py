@@ -80,7 +80,9 @@ def corrupted(
     np.random.seed(0)  # what the functions draw from
     if severity:
         function = _functions(clones)[name]
-        images = [np.uint8(function(Image.fromarray(image), severity)) for image in images]
+        images = [
+            np.asarray(function(Image.fromarray(image), severity), np.uint8) for image in images
+        ]
     return np.stack(images)
 
 

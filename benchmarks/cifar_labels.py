@@ -68,7 +68,8 @@ class Data:
 @torch.no_grad()
 def features(clones: Path, part: str) -> tuple[Tensor, Tensor]:
     """(N, 2, K) of images and their mirror images, and their classes (N,)."""
-    network, found = classifier(), []
+    network: Any = classifier()
+    found = []
     images, numbers = photographs(clones, part)
     classes = np.asarray(numbers)
     first = np.concatenate([np.flatnonzero(classes == number)[:EACH] for number in range(CLASSES)])
@@ -78,10 +79,10 @@ def features(clones: Path, part: str) -> tuple[Tensor, Tensor]:
             for index in batch
         ]
         inputs = network_input(np.stack([np.asarray(each) for each in enlarged]))
-        views = (network.forward_features(each) for each in (inputs, inputs.flip(3)))  # type: ignore[operator]
+        views = (network.forward_features(each) for each in (inputs, inputs.flip(3)))
         found.append(
             torch.stack([network.forward_head(each, pre_logits=True) for each in views], 1)
-        )  # type: ignore[operator]
+        )
     return torch.cat(found), torch.from_numpy(classes[first])
 
 

@@ -6,6 +6,7 @@ and ``adapt_bed.py``, whose tables are in docs/adaptation.md.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import albumentations as A
 import cv2
@@ -20,8 +21,8 @@ from seg.models.settings import PRETRAINED, package_file
 from seg.models.weights_file import load_encoder
 from seg.scores.segmentation_scores import confusion
 
-#: Width and height; images or labels.
-Size, Pixels = tuple[int, int], list[NDArray[np.uint8]]
+Size = tuple[int, int]  #: width and height
+Pixels = list[NDArray[Any]]  #: images or labels, of eight bits
 #: Changes of a source's own unseen images, by a strength from 1 to 5.
 SHIFTS: dict[str, Callable[[float], A.BasicTransform]] = {
     "fog": lambda level: A.RandomFog(fog_coef_range=(level / 6, level / 6), alpha_coef=0.1, p=1),
@@ -36,7 +37,7 @@ MOMENTS = torch.full((2, 3), 0.5)
 BATCH, CROP, TRAINED = 4, 128, 0.6
 
 
-def load(file: Path, size: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def load(file: Path, size: tuple[int, int]) -> tuple[NDArray[Any], NDArray[Any]]:
     """An image (h, w, 3) at a size, and its label at its own size."""
     image = cv2.resize(cv2.imread(str(file))[..., ::-1], size, interpolation=cv2.INTER_AREA)
     return image, cv2.imread(str(file.parent.parent / "labels" / file.name), cv2.IMREAD_GRAYSCALE)

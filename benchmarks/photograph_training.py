@@ -204,15 +204,15 @@ def scores(config: TrainConfig) -> dict[str, Any]:
     run = train(config)
     result: dict[str, Any] = {"minutes": (time.monotonic() - began) / 60}
     trained = open_run(run, "last")
-    device, config = torch.device("cpu"), trained.config
-    assert config is not None
-    rgb = Start(config.model).pixels
-    pair = open_pair(config.source, config.target, trained.class_set, rgb=rgb)
+    device, stored = torch.device("cpu"), trained.config
+    assert stored is not None
+    rgb = Start(stored.model).pixels
+    pair = open_pair(stored.source, stored.target, trained.class_set, rgb=rgb)
     source_val = SegmentationDataset(
-        Path(str(config.source.root)),
+        Path(str(stored.source.root)),
         "folders",
         "val",
-        size=tuple(config.source.size or ()) or None,  # type: ignore[arg-type]
+        size=tuple(stored.source.size or ()) or None,  # type: ignore[arg-type]
         classes=pair.classes,
         labelled=None,
     )

@@ -65,8 +65,8 @@ class OnCamVid(nn.Module):
     def __init__(self, network: nn.Module, mean: Tensor, std: Tensor, bgr: bool = False) -> None:
         super().__init__()
         self.network, self.bgr = network, bgr
-        self.register_buffer("scale", (255 * IMAGENET[1] / std).view(1, 3, 1, 1))
-        self.register_buffer("shift", ((255 * IMAGENET[0] - mean) / std).view(1, 3, 1, 1))
+        self.scale = nn.Buffer((255 * IMAGENET[1] / std).view(1, 3, 1, 1))
+        self.shift = nn.Buffer(((255 * IMAGENET[0] - mean) / std).view(1, 3, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) → (B, 11, h, w)."""
@@ -106,7 +106,7 @@ class Vessels(nn.Module):
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
-        self.register_buffer("moments", IMAGENET.view(2, 1, 3, 1, 1).clone())
+        self.moments = nn.Buffer(IMAGENET.view(2, 1, 3, 1, 1).clone())
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) → (B, 2, H, W)."""

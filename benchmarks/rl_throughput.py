@@ -79,7 +79,7 @@ def arms(env_id: str, loss: str) -> dict[str, Turn]:
         )
         return partial(turn, names["model"])
 
-    found = {
+    found: dict[str, Callable[[int], int]] = {
         "SB3 as published": published("stable_baselines3"),
         f"ours, {loss}": partial(
             turn, untrained_model(resolve(TrainConfig(env=env_id, loss=loss)))
