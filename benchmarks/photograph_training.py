@@ -131,8 +131,6 @@ ARMS: dict[str, Arm] = {
 }
 #: What seg.train does unless told otherwise, with the share.
 DEFAULT = "rare"
-#: What best_adadem_again_registration.txt adds to it.
-AGAIN = ("rare, entropy", "rare, adadem")
 #: Pairs that chose the weight of MinEnt with AdaDEM, by minent_weights_registration.txt.
 WEIGHT_CHOSEN_ON = ("dusk", "chase")
 #: The pair and arms of the paper's claim, and CamVid's rare classes: pole, sign, fence, pedestrian, bicyclist.
@@ -375,65 +373,6 @@ def best_with_adadem_table(rows: CsvRows) -> str:
     return markdown(["pair", "best", "best with AdaDEM", "difference"], lines)
 
 
-def again(rows: CsvRows) -> dict[str, dict[str, dict[str, float]]]:
-    """mIoU % by arm, pair and seed, of the seeds with every pair in every arm; best_adadem_again_registration.txt."""
-    arms = {"source": plain, **dict.fromkeys((DEFAULT, *AGAIN), by_rule)}
-    found = {
-        arm: {pair: by_seed(rows, arm, pair, score) for pair in TITLES}
-        for arm, score in arms.items()
-    }
-    whole = set.intersection(*(set(each) for pairs in found.values() for each in pairs.values()))
-    return {
-        arm: {
-            pair: {seed: score for seed, score in each.items() if seed in whole}
-            for pair, each in pairs.items()
-        }
-        for arm, pairs in found.items()
-    }
-
-
-def _over_pairs(pairs: dict[str, dict[str, float]]) -> dict[str, float]:
-    """The mean over pairs, by seed."""
-    return {seed: fmean(each[seed] for each in pairs.values()) for seed in pairs[next(iter(pairs))]}
-
-
-def best_again_table(rows: CsvRows) -> str:
-    """mIoU % of ``best`` on fresh seeds, and what entropy and AdaDEM add to it, with 95 % CIs over seeds."""
-    found, lines = again(rows), []
-    by_pair = {pair: {arm: found[arm][pair] for arm in found} for pair in TITLES}
-    by_pair["all pairs"] = {arm: _over_pairs(pairs) for arm, pairs in found.items()}
-    entropy, adadem = AGAIN
-    for title, arms in by_pair.items():
-        apart = ((entropy, DEFAULT), (adadem, DEFAULT), (adadem, entropy))
-        means = (f"{fmean(arms[arm].values()):.1f}" for arm in ("source", DEFAULT))
-        differences = (
-            interval(difference_interval(arms[one], arms[other])) for one, other in apart
-        )
-        lines.append([title, *means, *differences])
-    apart_titles = ["entropy − best", "AdaDEM − best", "AdaDEM − entropy"]
-    return markdown(["pair", "source only", "best", *apart_titles], lines)
-
-
-def best_takes(rows: CsvRows) -> str:
-    """The arm that ``--config best`` takes by the rule of best_adadem_again_registration.txt."""
-    found = again(rows)
-    over_pairs = {arm: _over_pairs(pairs) for arm, pairs in found.items()}
-    entropy, adadem = AGAIN
-
-    def serves(arm: str) -> bool:
-        low = difference_interval(over_pairs[arm], over_pairs[DEFAULT]).low
-        lost = [
-            -difference_interval(found[arm][pair], found[DEFAULT][pair]).estimate for pair in TITLES
-        ]
-        return (
-            low is not None and low > 0 and sum(loss > 1 for loss in lost) <= 1 and max(lost) <= 3
-        )
-
-    if serves(adadem) and fmean(over_pairs[adadem].values()) >= fmean(over_pairs[entropy].values()):
-        return adadem
-    return entropy if serves(entropy) else DEFAULT
-
-
 def claim_table(rows: CsvRows) -> str:
     """The paper's claim on :data:`CLAIM_PAIR` as trained: mIoU %, and of the tail; both as :func:`table` has them."""
     lines = []
@@ -487,8 +426,6 @@ def main() -> None:
         config = settings(options.network, ARMS[row["arm"]], roots, row["seed"], options.steps, run)
         print(rows.add(row | scores(config)), flush=True)
         shutil.rmtree(run)
-    if options.out == RESULTS / "best_adadem_again.csv":
-        print(best_again_table(rows), f"best takes: {best_takes(rows)}", sep="\n")
     if options.out == RESULTS / "photograph_training.csv":
         tables = (
             gains_table,
