@@ -56,7 +56,8 @@ lint: $(READY)
 # In benchmarks what a change of the packages breaks: names, attributes and calls.
 types: $(READY)
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks --cache-dir .mypy_cache/benchmarks --implicit-reexport --no-strict-optional --no-warn-return-any --allow-untyped-calls --no-warn-unused-ignores --disable-error-code arg-type
+	$(BIN)/mypy benchmarks --cache-dir .mypy_cache/benchmarks --implicit-reexport --no-strict-optional \
+		--no-warn-return-any --allow-untyped-calls --no-warn-unused-ignores --disable-error-code arg-type
 
 $(INSTALLED): pyproject.toml
 	@echo "$$INSTALLS"

@@ -79,7 +79,7 @@ def arms(env_id: str, loss: str) -> dict[str, Turn]:
         )
         return partial(turn, names["model"])
 
-    found: dict[str, Callable[[int], int]] = {
+    found: dict[str, Turn] = {
         "SB3 as published": published("stable_baselines3"),
         f"ours, {loss}": partial(
             turn, untrained_model(resolve(TrainConfig(env=env_id, loss=loss)))
